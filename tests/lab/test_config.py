@@ -85,7 +85,7 @@ def test_every_option_of_a_method_is_a_setting() -> None:
 def test_everything_is_resolved_except_for_values_of_the_data_set() -> None:
     config = RunConfig().resolved().flat()
     assert {name for name, value in config.items() if value is None} <= {
-        *("scenario", "first_tasks", "classes_per_task", "batch_size", "fanout"),
+        *("scenario", "first_tasks", "classes_per_task", "normalize", "batch_size", "fanout"),
         *("network", "best_epoch"),  # a preset, whose values are settings of their own; off
     }
 
@@ -100,7 +100,10 @@ def test_everything_is_resolved_except_for_values_of_the_data_set() -> None:
         ({"selector": "nope"}, "unknown selector 'nope'"),
         ({"head": "nope"}, "unknown head 'nope'; choose one of: growing, per-task, shared"),
         ({"edges": "nope"}, "unknown edges 'nope'; choose one of: all, own, seen"),
-        ({"split": "nope"}, "unknown split 'nope'; choose one of: 0.6.0.2.0.2, 20.30.rest, auto, public, seeded"),
+        (
+            {"split": "nope"},
+            "unknown split 'nope'; choose one of: 0.6.0.2.0.2, 20.30.rest, auto, folds, public, seeded, tuned",
+        ),
         ({"denominator": "nope"}, "unknown denominator 'nope'; choose one of: M, M-1"),
     ],
 )

@@ -7,21 +7,27 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from sklearn.metrics import roc_auc_score
 
 from ergnn import make_stream
 from ergnn.cli.main import main, make_parser
 from ergnn.cli.reproduce import CHOICES
 from ergnn.cli.run import config_of
-from ergnn.data.datasets import load_graph
+from ergnn.data.datasets import DATASETS, PublicSplitUnavailable, load_graph
+from ergnn.lab.config import RunConfig
 from ergnn.lab.grid import Experiment
 from ergnn.lab.published import BEGIN, GRAPHKEEPER, GSIP, HOP_RAL, LGL, PUBLISHED, published_result
 from ergnn.lab.report.experiments import experiment_sections, write_results
 from ergnn.lab.report.page import report_page
+from ergnn.lab.report.rows import ResultRow
 from ergnn.lab.reproduce import EXPERIMENTS, GridCell, Options, cells, reproduce
 from ergnn.lab.result import SeedResult
+from ergnn.lab.run import StreamCache, check_run, run_members
 from ergnn.lab.store import RunStore
+from ergnn.lab.tuned import TUNED
 from ergnn.learning.metrics import AccuracyMatrix
 
 # A second transcription of the printed tables, independent of the one in the package.
@@ -56,6 +62,11 @@ OTHERS = {
     "graphkeeper": {"fine-tune": (20.9, -81.3), "ER-GNN": (28.7, -66.3), "TPP": (57.1, 0.0), "PDGNN": (65.5, -11.4)}
     | {"DeLoMe": (70.2, -1.0), "joint": 78.0, "GraphKeeper": (80.6, 0.0)},
 }
+TUNED_PRINTED = """
+GCN       96.10 93.99 96.17 85.10 73.14 81.12 83.64 46.29
+GraphSAGE 96.78 93.25 96.38 83.88 72.26 79.72 82.43 44.81
+GAT       96.60 94.09 96.21 84.46 72.22 80.28 83.70 44.13
+"""
 needs_data = pytest.mark.skipif(not os.environ.get("ERGNN_DATA"), reason="ERGNN_DATA is not set")
 
 
@@ -101,6 +112,20 @@ def test_the_other_numbers_are_as_printed(experiment: Experiment) -> None:
         assert match == (value if isinstance(value, tuple) else (value,)), words
 
 
+def test_scores_of_tuned_networks_are_as_printed_and_as_large_as_theirs() -> None:
+    found = {
+        row.label: {name: round(100 * one["score"], 2) for name, one in row.published.items()} for row in TUNED.rows
+    }
+    for line in TUNED_PRINTED.strip().splitlines():
+        name, *values = line.split()
+        assert found[f"joint {name}"] == dict(zip(TUNED.datasets, map(float, values), strict=True))
+    graphs = {dataset: DATASETS.get(dataset).classes for dataset in TUNED.datasets}
+    joint = next(row for row in TUNED.rows if row.label == "joint GAT")
+    assert {name: TUNED.settings(joint, name)["classes_per_task"] for name in graphs} == graphs
+    options = {name: TUNED.settings(joint, name)["backbone_options"] for name in graphs}
+    assert {(one["heads"], one["output"]) for one in options.values()} == {(1, "linear")}
+
+
 def _starts(name: str, words: str) -> bool:
     return name.startswith(words.split()[0]) or words[0].isdigit() or "AL-GNN" in words
 
@@ -128,7 +153,7 @@ def test_every_row_resolves_or_is_not_implemented_and_its_command_gives_its_conf
         assert cell.reason == ("" if cell.row.settings else "not implemented"), cell.row.label
         if cell.given is not None:
             assert config_of(make_parser().parse_args(shlex.split(cell.command)[1:])).resolved() == cell.config
-            assert cell.config.seeds == 10
+            assert cell.config.seeds == experiment.settings(cell.row, cell.dataset).get("seeds", 10)
 
 
 def test_protocols_are_those_of_the_sources() -> None:
@@ -157,6 +182,41 @@ def test_the_validation_split_learns_train_and_test_nodes_and_scores_validation_
     assert learned.equal(torch.cat([public.train, public.test]).sort()[0])
     assert scored.equal(public.val.sort()[0])
     assert sum(task.val.numel() for task in stream) == 0
+
+
+@needs_data
+def test_the_tuned_split_is_that_of_its_file_and_folds_are_those_of_the_seeds() -> None:
+    with np.load(Path(os.environ["ERGNN_DATA"]) / "tuned_splits" / "amazon-photo_split.npz") as ids:
+        stream = make_stream("amazon-photo", split="tuned", classes_per_task=1, split_seed=3).stream
+        for name, key in (("train", "train"), ("val", "valid"), ("test", "test")):
+            nodes = torch.cat([getattr(task, name) for task in stream]).sort()[0]
+            assert nodes.tolist() == sorted(ids[key].tolist())
+    folds = [make_stream("chameleon", split="folds", split_seed=seed).stream for seed in (2, 12, 3)]
+    alone = make_stream("chameleon", split="public", dataset_options={"fold": 2}).stream
+    assert folds[0][0].train.equal(folds[1][0].train)
+    assert folds[0][0].train.equal(alone[0].train)
+    assert not folds[0][0].train.equal(folds[2][0].train)
+    for split in ("tuned", "folds"):
+        with pytest.raises(PublicSplitUnavailable, match=r"Cora.* was|for Cora"):
+            make_stream("cora", split=split)
+
+
+def test_two_competing_classes_are_also_scored_by_the_area_under_the_curve() -> None:
+    config = RunConfig("cora", scenario="class", method="nearest-mean", classes_per_task=1, first_tasks=2, seeds=1)
+    config = config.with_settings(split="20/30/rest").resolved()
+    ((result,),) = run_members(config)
+    ((preset, learner),) = [check_run(config, StreamCache(), (0, 0))]
+    for task in preset.stream:
+        learner.observe(task)
+    nodes = torch.cat([task.test for task in preset.stream])
+    truth = (preset.stream[0].graph.y[nodes] == learner.classes().max()).numpy()
+    scores = learner.predict_proba(nodes)[:, int(learner.classes().argmax())].numpy()
+    assert result.history[-1]["roc_auc"] == pytest.approx(roc_auc_score(truth, scores), abs=1e-12)
+    with RunStore(":memory:") as store:
+        store.put_all(config, [result])
+        row = ResultRow({}, store.members(config))
+    assert row.summary("score").mean == result.history[-1]["roc_auc"]
+    assert row.summary("micro").mean == pytest.approx((truth == (scores > 0.5)).mean(), abs=1e-6)
 
 
 def test_printed_numbers_stand_beside_ours_with_sign_and_protocol() -> None:

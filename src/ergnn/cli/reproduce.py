@@ -12,7 +12,7 @@ from typing import Any
 
 from ergnn.cli.options import count
 
-PUBLISHED = ("begin", "gsip", "hop-ral", "lgl", "graphkeeper")
+PUBLISHED = ("begin", "gsip", "hop-ral", "lgl", "graphkeeper", "tuned")
 CHOICES = ("table1", "table2", "table3", "table4", "figure2", "figure3", "class-incremental", *PUBLISHED, "all")
 
 
@@ -25,7 +25,12 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "result", choices=CHOICES, metavar="|".join(CHOICES), help="result to reproduce; all: every result of the paper"
     )
-    parser.add_argument("--seeds", metavar="N", type=count, help="number of seeds (default: 10; with --quick: 3)")
+    parser.add_argument(
+        "--seeds",
+        metavar="N",
+        type=count,
+        help="number of seeds (default: 10; tuned: 1 to 10; with --quick: at most 3)",
+    )
     parser.add_argument("--first-seed", metavar="N", type=int, default=0, help="the first seed (default: 0)")
     parser.add_argument(
         "--class-orders",

@@ -56,9 +56,10 @@ def make_stream(
             nodes; for others 20 training and 30 validation nodes per class, the rest for testing), fractions of each
             class such as ``0.1/0.1/0.8``, or nodes per class such as ``20/30/rest`` or ``20/30/100``, also drawn with
             ``split_seed``; ``validation`` trains on the training and test nodes of the public split, and scores its
-            validation nodes. For a custom split, pass the graph of :func:`load_graph` to
-            :meth:`TaskStream.from_classes`. If tasks are domains or periods, the classes of each task are split; by
-            default 60, 20 and 20 %.
+            validation nodes; ``folds`` takes public split number ``split_seed`` of several; ``tuned`` is the split with
+            which tuned networks were published, for Photo, Computers and Coauthor CS. For a custom split, pass the
+            graph of :func:`load_graph` to :meth:`TaskStream.from_classes`. If tasks are domains or periods, the classes
+            of each task are split; by default 60, 20 and 20 %.
         split_seed: seed of the split.
         class_order, order_seed, edges, leftover, num_tasks: see :meth:`TaskStream.from_classes`. If tasks are domains,
             ``class_order`` is the order of the domains.
@@ -78,7 +79,9 @@ def make_stream(
     if isinstance(spec, StreamDataset):
         stream, notes = spec.stream(split_seed, num_tasks, folder)
         return PresetStream(stream, "seeded", notes)
-    loaded_split = "public" if split == "validation" else "seeded" if sizes is not None else split
+    loaded_split = "public" if split in ("validation", "folds") else split
+    if sizes is not None or split == "tuned":
+        loaded_split = "seeded"
     bag_of_words = spec.bag_of_words if normalize is None else normalize
     graphs = {} if graphs is None else graphs
     key = repr((dataset, dataset_options or {}, loaded_split, storage.data_root(folder), bag_of_words))
@@ -87,8 +90,9 @@ def make_stream(
         loaded = load_dataset(spec, loaded_split, folder)
         graphs[key] = spec, loaded._replace(graph=loaded.graph.row_normalized()) if bag_of_words else loaded
     spec, loaded = graphs[key]
-    graph, used = loaded.graph, split if sizes is not None or split == "validation" else loaded.split
-    drawn = _draw_split(spec, loaded, split, sizes, split_seed)
+    named = sizes is not None or split in ("validation", "folds", "tuned")
+    graph, used = loaded.graph, split if named else loaded.split
+    drawn = spec.tuned_split(folder) if split == "tuned" else _draw_split(spec, loaded, split, sizes, split_seed)
     if isinstance(spec, PartedDataset):
         tasks = _tasks_of_parts(spec, class_order, order_seed, num_tasks)[spec.parts()]
         graph = replace(graph, public_split=drawn)
@@ -119,8 +123,8 @@ def _check_options(
     normalize: bool | None,
 ) -> None:
     """Raise an error for options that need a graph split into tasks by class."""
-    if split == "validation":
-        raise PublicSplitUnavailable(f"{spec.name}: split 'validation' is for graphs that are split by class")
+    if split in ("validation", "folds", "tuned"):
+        raise PublicSplitUnavailable(f"{spec.name}: split {split!r} is for graphs that are split by class")
     if isinstance(spec, PartedDataset):
         if classes_per_task is not None:
             raise InputError(f"classes_per_task is {classes_per_task}, but {spec.name} is not split by class; omit it")
@@ -138,6 +142,8 @@ def _draw_split(spec: Dataset, loaded: LoadedGraph, split: str, sizes: splits.Si
     """Return the split of a graph; None if its tasks are parts, each of which is split by ``sizes``."""
     if sizes is not None:
         return None if isinstance(spec, PartedDataset) else sizes.draw(loaded.graph.y, seed)
+    if split == "folds":
+        return spec.fold_split(seed)
     public = loaded.graph.public_split if loaded.split == "public" else None
     if public is None:
         return spec.seeded_split(loaded.graph, seed)

@@ -36,7 +36,7 @@ either protocol. (Learning rate and L2 factor were chosen on validation nodes.)
 """
 
 INPUTS = ("features", "deepwalk", "node2vec")
-NAMED_SPLITS = ("auto", "public", "seeded", "validation")
+NAMED_SPLITS = ("auto", "public", "seeded", "validation", "folds", "tuned")
 DENOMINATORS = ("M-1", "M")
 SCORED_NODES = ("test", "val")
 
@@ -58,7 +58,8 @@ class RunConfig:
         split: auto (the default: public if available, otherwise seeded), public, seeded (drawn for each seed), or
             fractions of each class for training, validation and test, e.g. 0.6/0.2/0.2, or nodes per class, e.g.
             20/30/rest or 20/30/100 (drawn for each seed); validation: training and test nodes of the public split are
-            learned, its validation nodes scored.
+            learned, its validation nodes scored; folds: the public split of each seed, of data sets with several;
+            tuned: that of published tuned networks.
         class_order: natural (the default), shuffled (by order number), seeded (shuffled for each seed), or a list of
             all classes, e.g. 3,1,0,2; by default the scenario's. If tasks are domains, it is the order of the domains.
         orders: number of shuffled class orders, crossed with the seeds.
@@ -67,6 +68,7 @@ class RunConfig:
         leftover: what to do with classes that do not fill a task: context (the default), drop or last (add them to
             the last task); by default the scenario's.
         classes_per_task: classes per task; by default the data set's.
+        normalize: divide features by their row sum; by default only bags of words.
         input: input of the network: features, or embeddings of random walks on the graph so far: deepwalk or node2vec.
         denominator: denominator of the forgetting mean, M-1 or M.
         first_tasks: learn only the first N tasks of the stream; by default all.
@@ -89,6 +91,7 @@ class RunConfig:
     edges: str | None = None
     leftover: str | None = None
     classes_per_task: int | None = None
+    normalize: bool | None = None
     input: str = "features"
     denominator: str = "M-1"
     first_tasks: int | None = None

@@ -46,11 +46,11 @@ class Protocol:
     source: str
     known: str
     unknown: str
+    measures: str = "its AP is our AA, its AF is our BWT (over M−1 tasks; negative if accuracy was lost)"
 
     @property
     def notes(self) -> list[str]:
-        measures = "its AP is our AA, its AF is our BWT (over M−1 tasks; negative if accuracy was lost)"
-        return [f"Source: {self.source}; {measures}.", f"Known: {self.known}.", f"Unknown: {self.unknown}."]
+        return [f"Source: {self.source}; {self.measures}.", f"Known: {self.known}.", f"Unknown: {self.unknown}."]
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,7 @@ class Experiment:
         quick: further settings of a quick run.
         quick_datasets: data sets of a quick run; by default all.
         published: the protocol of another paper's table.
+        measures: of the table; by default those of the paper's, or AA and BWT of another paper's.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Experiment:
     quick: Mapping[str, Any] = field(default_factory=dict)
     quick_datasets: Sequence[str] | None = None
     published: Protocol | None = None
+    measures: Sequence[str] = ()
 
     def settings(self, row: GridRow, dataset: str) -> dict[str, Any]:
         """Return the settings of a row on a data set."""

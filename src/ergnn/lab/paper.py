@@ -24,6 +24,7 @@ class PaperResult(TypedDict, total=False):
     pm: float | None
     fm: float
     aa: float
+    score: float
     bwt: float
     table: int
     experiment: str

@@ -14,6 +14,7 @@ from ergnn.lab.config import RunConfig
 from ergnn.lab.grid import Experiment, GridRow, Protocol
 from ergnn.lab.keys import canonical_json, member_config
 from ergnn.lab.paper import PaperResult
+from ergnn.lab.tuned import TUNED
 
 Printed = float | tuple[float, float] | None
 """AP, or AP and AF, in percent."""
@@ -234,7 +235,7 @@ GRAPHKEEPER = _published(
     ),
 )
 
-PUBLISHED = (BEGIN, GSIP, HOP_RAL, LGL, GRAPHKEEPER)
+PUBLISHED = (BEGIN, GSIP, HOP_RAL, LGL, GRAPHKEEPER, TUNED)
 
 
 def protocol_of(name: str) -> Protocol:

@@ -173,7 +173,8 @@ def _cell(
 ) -> GridCell:
     if not row.settings:
         return GridCell(experiment.name, row, dataset, protocol, reason="not implemented")
-    settings = {**experiment.settings(row, dataset), **_members(experiment, protocol, dataset, options)}
+    settings = experiment.settings(row, dataset)
+    settings |= _members(experiment, protocol, dataset, options, settings.get("seeds", 10))
     if options.quick:
         settings = {**settings, **experiment.quick, **row.quick}
     try:
@@ -195,14 +196,14 @@ def datasets_of(experiment: Experiment, options: Options) -> Sequence[str]:
     return [name for name in named if (name in TABLE_4.datasets) != images]
 
 
-def _members(experiment: Experiment, protocol: str, dataset: str, options: Options) -> dict[str, Any]:
+def _members(experiment: Experiment, protocol: str, dataset: str, options: Options, usual: int) -> dict[str, Any]:
     orders = options.class_orders
     if orders is None:
         many = protocol == "clean" and not options.quick and "class_order" not in experiment.common
         orders = 10 if many else 1
     if dataset in TABLE_4.datasets:  # its tasks are permutations, which depend on the seed
         orders = 1
-    seeds = options.seeds if options.seeds is not None else (QUICK_SEEDS if options.quick else 10)
+    seeds = options.seeds if options.seeds is not None else min(usual, QUICK_SEEDS) if options.quick else usual
     members: dict[str, Any] = {"seeds": seeds, "first_seed": options.first_seed}
     if orders > 1:
         members.update(class_order="shuffled", orders=orders, split="seeded")

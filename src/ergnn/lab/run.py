@@ -26,7 +26,7 @@ from ergnn.lab.walks import SkipGram, walk_stream
 from ergnn.learning.callbacks import EpochCallback
 from ergnn.learning.evaluation import check_stream, evaluate_streams
 from ergnn.learning.learner import Learner
-from ergnn.learning.metrics import AccuracyMatrix
+from ergnn.learning.metrics import AccuracyMatrix, roc_auc
 from ergnn.learning.resolve import options_in_effect, resolve
 
 Progress = Callable[[int], None]
@@ -70,7 +70,7 @@ def streams_of(config: RunConfig, members: Sequence[Member], graphs: GraphCache 
     for seed, order in members:
         if order not in first:
             first[order] = made[0, order] = make(0, order)
-        key = (seed if first[order].split != "public" else 0, order)
+        key = (seed if first[order].split not in ("public", "tuned") else 0, order)
         if key not in made:
             made[key] = make(*key)
         streams.append(made[key])
@@ -87,6 +87,7 @@ def make_config_stream(
         split_seed=split_seed,
         order_seed=order,
         classes_per_task=config.classes_per_task,
+        normalize=config.normalize,
         dataset_options=dict(config.dataset_options),
         scenario=config.scenario,
         graphs=graphs,
@@ -108,7 +109,8 @@ class StreamCache:
 
     def get(self, config: RunConfig, members: Sequence[Member], device: str = "cpu") -> list[PresetStream]:
         """Return the stream of each member, on a device."""
-        of_data = (config.dataset, config.dataset_options, config.classes_per_task, config.first_tasks, config.scenario)
+        sizes = config.classes_per_task, config.first_tasks, config.normalize
+        of_data = (config.dataset, config.dataset_options, config.scenario, *sizes)
         source = storage.data_root(None), storage.downloads_allowed()
         key = repr((of_data, source, config.stream_settings, config.parsed_class_order(), device, list(members)))
         if key != self._key:
@@ -176,7 +178,7 @@ def run_members(
     walks = config.input != "features"
     presets = (StreamCache() if cache is None else cache).get(config, members, "cpu" if walks else device)
     stream_for = walked if walks else lambda stream, _: stream
-    return _run_members(config.learner, members, presets, learn, batch, progress, stream_for)
+    return _run_members(config.learner, members, presets, learn, batch, progress, stream_for, config.score)
 
 
 def _run_members(
@@ -187,6 +189,7 @@ def _run_members(
     batch: int = BATCH,
     progress: Progress | None = None,
     stream_for: Callable[[TaskStream, int], TaskStream] = lambda stream, _: stream,
+    split: str = "test",
 ) -> Iterator[list[SeedResult]]:
     """Yield the results of members in batches; ``stream_for`` turns a stream into that of a seed."""
     for preset in {id(preset): preset for preset in presets}.values():
@@ -199,25 +202,42 @@ def _run_members(
         matrices = learn(trained, learners, streams, progress)
         seconds = (time.perf_counter() - start) / len(trained)
         yield [
-            _seed_result(member, preset, learner, matrix, seconds)
-            for member, preset, learner, matrix in zip(trained, theirs, learners, matrices, strict=True)
+            _seed_result(member, preset, learner, matrix, seconds, area_at_end(learner, stream, split))
+            for member, preset, learner, stream, matrix in zip(
+                trained, theirs, learners, streams, matrices, strict=True
+            )
         ]
 
 
+def area_at_end(learner: Learner, stream: TaskStream, split: str) -> float | None:
+    """Return the area under the ROC curve over the scored nodes of all tasks; None unless two classes compete."""
+    classes = {c for task in stream for c in task.classes}
+    if len(classes) != 2 or learner.heads.kind != "growing" or stream[0].own_graph:
+        return None
+    nodes = torch.cat([getattr(task, split) for task in stream])
+    positive = stream[0].graph.y[nodes].cpu().numpy() == max(classes)
+    column = learner.classes().tolist().index(max(classes))
+    if not positive.any() or positive.all():
+        return None
+    return roc_auc(positive, learner.predict_proba(nodes)[:, column].cpu().numpy())
+
+
 def _seed_result(
-    member: Member, preset: PresetStream, learner: Learner, matrix: AccuracyMatrix, seconds: float
+    member: Member, preset: PresetStream, learner: Learner, matrix: AccuracyMatrix, seconds: float, area: float | None
 ) -> SeedResult:
     buffer, names = learner.method.buffer, preset.stream[0].graph.class_names
+    history = [
+        {**record, "test_nodes": task.test.numel()} for record, task in zip(learner.history, preset.stream, strict=True)
+    ]
+    if area is not None:
+        history[-1]["roc_auc"] = area
     return SeedResult(
         *member,
         classes=[list(task.classes) for task in preset.stream],
         matrix=matrix,
         buffer_ids=buffer.nodes.tolist() if buffer else [],
         buffer_bytes=learner.method.nbytes,
-        history=[
-            {**record, "test_nodes": task.test.numel()}
-            for record, task in zip(learner.history, preset.stream, strict=True)
-        ],
+        history=history,
         split=preset.split,
         notes=preset.notes,
         class_names=None if names is None else tuple(names),

@@ -20,7 +20,7 @@ from ergnn.engine.outputs import CHUNK, logits_together
 from ergnn.engine.plain import PlainModel
 from ergnn.learning.callbacks import Callback
 from ergnn.learning.learner import SPLITS, Learner
-from ergnn.learning.metrics import AccuracyMatrix, accuracy
+from ergnn.learning.metrics import AccuracyMatrix, accuracy, roc_auc
 from ergnn.learning.observing import observe_together
 from ergnn.methods.base import NetworkScorer
 from ergnn.nn.backbones import Backbone
@@ -311,12 +311,8 @@ class HeldOut:
         for c in np.unique(self.truth):
             competed = ~np.isnan(self.probabilities[:, c])
             positive = self.truth[competed] == c
-            pairs = int(positive.sum()) * int((~positive).sum())
-            if pairs:
-                _, value, count = np.unique(self.probabilities[competed, c], return_inverse=True, return_counts=True)
-                rank = (np.cumsum(count) - (count - 1) / 2)[value]  # equal probabilities share their mean rank
-                least = positive.sum() * (positive.sum() + 1) / 2
-                areas.append(float((rank[positive].sum() - least) / pairs))
+            if positive.any() and not positive.all():
+                areas.append(roc_auc(positive, self.probabilities[competed, c]))
         return areas
 
     def warnings(self) -> list[str]:

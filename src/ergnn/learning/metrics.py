@@ -38,6 +38,18 @@ def accuracy(predicted: Tensor, target: Tensor) -> float:
     return int((predicted == target).sum()) / target.numel()
 
 
+def roc_auc(positive: NDArray[np.bool_], scores: NDArray[Any]) -> float:
+    """Return the area under the ROC curve: how often a positive node has a higher score than a negative one.
+
+    >>> roc_auc(np.array([True, True, False, False]), np.array([0.9, 0.4, 0.4, 0.1]))
+    0.875
+    """
+    _, value, count = np.unique(scores, return_inverse=True, return_counts=True)
+    rank = (np.cumsum(count) - (count - 1) / 2)[value]  # equal scores share their mean rank
+    number = int(positive.sum())
+    return float((rank[positive].sum() - number * (number + 1) / 2) / (number * (len(positive) - number)))
+
+
 @dataclass(frozen=True, eq=False)
 class AccuracyMatrix:
     """Scores of one stream: ``values[i, j]`` on task j after learning task i, NaN where not measured.

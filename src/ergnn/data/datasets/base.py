@@ -8,11 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ergnn.config.errors import InputError
 from ergnn.data import splits
+from ergnn.data.datasets import storage
 from ergnn.data.graph import UNLABELED, Graph, Split
 from ergnn.data.scenarios.assignment import SIZES, assigned_stream
 from ergnn.data.stream import TaskStream
@@ -44,6 +46,7 @@ class Dataset(ABC):
         bag_of_words: whether features are word counts, which are row-normalized by default.
         public_split: whether a split was published with the data.
         default_split: the split of ``auto``: ``public`` (seeded if there is none) or ``seeded``.
+        tuned_file: file with the split ``tuned``, in the folder ``tuned_splits``.
         classes_per_task, metric: defaults of the preset stream.
         scenarios: the scenarios of :data:`ergnn.config.learner_config.SCENARIOS` that the data set supports; a run
             without a scenario is the first of them, unless it is ``task``.
@@ -59,6 +62,7 @@ class Dataset(ABC):
     bag_of_words: ClassVar[bool] = True
     public_split: ClassVar[bool] = False
     default_split: ClassVar[str] = "public"
+    tuned_file: ClassVar[str] = ""
     classes_per_task: ClassVar[int] = 2
     metric: ClassVar[str] = "accuracy"
     scenarios: ClassVar[tuple[str, ...]] = ("task", "class", "blurred")
@@ -92,6 +96,20 @@ class Dataset(ABC):
         y = torch.full_like(graph.y, UNLABELED)
         y[allowed] = graph.y[allowed]
         return splits.scaled(y, seed=seed)[0]
+
+    def tuned_split(self, root: Path | None = None) -> Split:
+        """Return the split with which tuned networks were published (Luo et al., 2024)."""
+        if not self.tuned_file:
+            raise PublicSplitUnavailable(f"no split of tuned networks was published for {self.title}")
+        found = storage.find("tuned_splits", (self.tuned_file,), root)
+        if found is None:
+            raise PublicSplitUnavailable(storage.not_found(self.name, "tuned_splits", (self.tuned_file,), root))
+        with np.load(found / self.tuned_file, allow_pickle=False) as ids:
+            return splits.given(ids["train"], ids["valid"], ids["test"], num_nodes=self.nodes)
+
+    def fold_split(self, number: int) -> Split:
+        """Return one of several public splits of the graph that was loaded, counted modulo their number."""
+        raise PublicSplitUnavailable(f"{self.title} was not published with several splits")
 
     def labeled(self, graph: Graph) -> Tensor:
         """Return the nodes that a seeded split may draw from."""

@@ -18,7 +18,7 @@ from ergnn.config.errors import InputError
 from ergnn.data.csr import CsrEdges
 from ergnn.data.datasets import storage
 from ergnn.data.datasets.base import Dataset, DataUnavailable, NotDownloaded, PublicSplitUnavailable, with_compact_x
-from ergnn.data.graph import Graph
+from ergnn.data.graph import Graph, Split
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data, InMemoryDataset
@@ -156,10 +156,15 @@ class SeveralSplitsDataset(PygDataset):
 
     def read(self, root: Path) -> Data:
         data = super().read(root)
-        for key in ("train_mask", "val_mask", "test_mask"):
-            if data[key].dim() == 2:
-                data[key] = data[key][:, self.fold]
+        self._folds = {key: data[key] for key in ("train_mask", "val_mask", "test_mask")}
+        for key, mask in self._folds.items():
+            if mask.dim() == 2:
+                data[key] = mask[:, self.fold]
         return data
+
+    def fold_split(self, number: int) -> Split:
+        masks = [mask[:, number % self.num_folds] if mask.dim() == 2 else mask for mask in self._folds.values()]
+        return Split(*(mask.nonzero().flatten() for mask in masks))
 
 
 def _with_csr_edges(graph: Graph) -> Graph:

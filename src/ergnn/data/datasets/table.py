@@ -103,13 +103,16 @@ PubMed = planetoid.add("pubmed", "PubMed", "PubMed", (19_717, 500, 3, 44_324),
 
 amazon = Collection("Amazon", "amazon/{}", ("amazon_electronics_{}.npz",))
 amazon.add("amazon-computers", "Amazon Computers", "Computers", (13_752, 767, 10, 245_861),
-           "Products bought together; bag of words of their reviews, 10 categories", ("computers",))
+           "Products bought together; bag of words of their reviews, 10 categories", ("computers",),
+           tuned_file="amazon-computer_split.npz")
 amazon.add("amazon-photo", "Amazon Photo", "Photo", (7_650, 745, 8, 119_081),
-           "Products bought together; bag of words of their reviews, 8 categories", ("photo",))
+           "Products bought together; bag of words of their reviews, 8 categories", ("photo",),
+           tuned_file="amazon-photo_split.npz")
 
 coauthor = Collection("Coauthor", "coauthor/{}", ("ms_academic_{}.npz",))
 CoauthorCS = coauthor.add("coauthor-cs", "Coauthor CS", "CS", (18_333, 6_805, 15, 81_894),
-                          "Authors who wrote papers together; keywords of their papers, 15 fields of study")
+                          "Authors who wrote papers together; keywords of their papers, 15 fields of study",
+                          tuned_file="coauthor-cs_split.npz")
 coauthor.add("coauthor-physics", "Coauthor Physics", "Physics", (34_493, 8_415, 5, 247_962),
              "Authors who wrote papers together; keywords of their papers, 5 fields of study")
 

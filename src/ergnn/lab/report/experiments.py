@@ -15,7 +15,7 @@ from ergnn.lab.grid import FIGURE_2, FIGURE_3, PAPER_TABLE_1, TABLE_1, TABLE_4, 
 from ergnn.lab.provenance import code_version, machine_facts
 from ergnn.lab.report.page import write_page
 from ergnn.lab.report.sections import QUICK_MARK, Section, write_sections
-from ergnn.lab.report.tables import evolution_table, result_table, sensitivity_table
+from ergnn.lab.report.tables import Column, evolution_table, result_table, sensitivity_table
 from ergnn.lab.reproduce import GridCell, Options, Reproduced, datasets_of
 from ergnn.lab.run import make_config_stream
 from ergnn.lab.statistics import ALPHA, PairedTest, paired_tests
@@ -82,11 +82,13 @@ def experiment_sections(
 def _measures(experiment: Experiment, cells: Sequence[GridCell], tests: Sequence[PairedTest]) -> Table:
     """Compare PM, FM and AA with the paper's; ``tests`` are those of this data set and protocol."""
     fractions = experiment.name == "table4"  # as the paper prints them
+    order = ("fm", "aa", "pm") if fractions else ("aa", "bwt") if experiment.published else ("pm", "fm", "aa")
     return result_table(
         [cell.label for cell in cells],
         [cell.result for cell in cells],
         scale=1 if fractions else 100,
-        order=("fm", "aa", "pm") if fractions else ("aa", "bwt") if experiment.published else ("pm", "fm", "aa"),
+        order=experiment.measures or order,
+        more=[Column("", "runs", [len(cell.runs) for cell in cells])] if experiment.measures else (),
         papers=[cell.paper for cell in cells],
         marks={cell.label: _marks(experiment, cell.row.label, tests) for cell in cells} if tests else None,
     )

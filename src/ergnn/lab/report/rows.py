@@ -210,9 +210,14 @@ class ResultRow:
         return command_of(RunConfig(**self.minimal, seeds=last - first + 1, first_seed=first, orders=count))
 
     def by_member(self, name: str) -> dict[tuple[int, int], float]:
-        """Return a measure, or ``micro`` (accuracy over all test nodes), of each seed and class order."""
-        if name == "micro":
-            return {(run.seed, run.order): float(run.micro_accuracy or 0.0) for run in self.runs}
+        """Return a measure of each seed and class order.
+
+        ``micro`` is the accuracy over all test nodes, ``score`` the same, or the area under the ROC curve where stored.
+        """
+        if name in ("micro", "score"):
+            micro = {(run.seed, run.order): float(run.micro_accuracy or 0.0) for run in self.runs}
+            areas = {(run.seed, run.order): run.history[-1].get("roc_auc") for run in self.runs}
+            return {key: value if name == "micro" or areas[key] is None else areas[key] for key, value in micro.items()}
         return {(run.seed, run.order): measure(name, run.matrix) for run in self.runs}
 
     def paired(self, other: ResultRow, name: str = "fm") -> Summary | None:

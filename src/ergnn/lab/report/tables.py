@@ -162,7 +162,7 @@ def signed(text: str) -> str:
 
 def _printed(paper: PaperResult | None, measure: str) -> float | None:
     """The paper's number; None for measures that it does not report."""
-    if measure not in MEASURES:
+    if measure not in (*MEASURES, "score"):
         raise UnknownNameError("measure", measure, MEASURES)
     value = None if paper is None else paper.get(measure)
     return value if isinstance(value, float) else None
