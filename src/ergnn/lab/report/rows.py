@@ -215,9 +215,9 @@ class ResultRow:
         ``micro`` is the accuracy over all test nodes, ``score`` the same, or the area under the ROC curve where stored.
         """
         if name in ("micro", "score"):
-            micro = {(run.seed, run.order): float(run.micro_accuracy or 0.0) for run in self.runs}
-            areas = {(run.seed, run.order): run.history[-1].get("roc_auc") for run in self.runs}
-            return {key: value if name == "micro" or areas[key] is None else areas[key] for key, value in micro.items()}
+            stored = ({} if name == "micro" else run.history[-1] for run in self.runs)
+            scores = (one.get("roc_auc", run.micro_accuracy or 0.0) for one, run in zip(stored, self.runs, strict=True))
+            return {(run.seed, run.order): float(score) for run, score in zip(self.runs, scores, strict=True)}
         return {(run.seed, run.order): measure(name, run.matrix) for run in self.runs}
 
     def paired(self, other: ResultRow, name: str = "fm") -> Summary | None:
