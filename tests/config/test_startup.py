@@ -1,12 +1,15 @@
-"""Importing the package, help and usage errors do not import torch."""
+"""Importing the package, help and usage errors do not import torch; commands on a closed form import little else."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 import ergnn
+from ergnn.data.tables import read_edges, read_nodes
+from ergnn.folder import LearnerFolder
 from fresh import python
 
 COMMANDS = [
@@ -51,6 +54,33 @@ def test_help_and_errors_of_usage_import_nothing_heavy() -> None:
     imported = json.loads(python("-c", HEAVY, stdin=json.dumps([*COMMANDS, "run cora --per-class many"])))
     assert "torch" in imported.pop("run cora --per-class many")
     assert imported == {key: [] for key in ["import ergnn", *COMMANDS]}
+
+
+USED = """
+import contextlib, io, json, sys
+from ergnn.cli.main import main
+
+with contextlib.redirect_stdout(io.StringIO()):
+    codes = [main(command.split()) for command in json.load(sys.stdin)]
+print(json.dumps([codes, sorted(sys.modules)]))
+"""
+UNUSED = ("torch_geometric", "torch._dynamo", "sympy", "pandas", "sklearn", "ergnn.methods.replay", "ergnn.lab.run")
+
+
+def test_commands_on_a_closed_form_import_no_networks_and_no_compiler(tmp_path: Path) -> None:
+    nodes, edges, ids = (tmp_path / name for name in ("nodes.csv", "edges.csv", "ids.csv"))
+    rows = [f"n{i},{'ab'[i % 2]},{i % 2},{i % 3}" for i in range(40)]
+    nodes.write_text("\n".join(["id,label,x,z", *rows]), encoding="utf-8")
+    edges.write_text("source,target\n" + "\n".join(f"n{i},n{i + 2}" for i in range(38)), encoding="utf-8")
+    ids.write_text("id\nn0\nn1\n", encoding="utf-8")
+    folder = LearnerFolder.create(tmp_path / "learner")
+    folder.observe(read_nodes(nodes), read_edges(edges))
+    commands = ["inspect {0}", "evaluate {0}", "predict {0} --nodes {1}", "forget {0} --nodes {1}"]
+    given = json.dumps([command.format(folder.root, ids) for command in commands])
+    codes, imported = json.loads(python("-c", USED, stdin=given))
+    assert codes == [0] * len(commands)
+    assert "torch" in imported
+    assert [name for name in UNUSED if name in imported] == []
 
 
 def test_every_public_name_is_there() -> None:

@@ -24,10 +24,10 @@ def add_command(commands: Any, name: str, command: Any, text: str) -> CommandPar
 
 
 def use_threads(args: argparse.Namespace) -> None:
-    import torch
+    from ergnn.engine.hardware import set_threads
 
     warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
-    torch.set_num_threads(args.threads)
+    set_threads(args.threads)
 
 
 def add_columns(parser: argparse.ArgumentParser) -> None:

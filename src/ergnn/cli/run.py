@@ -72,17 +72,16 @@ def config_of(args: argparse.Namespace) -> RunConfig:
 def run_command(args: argparse.Namespace) -> int:
     config = config_of(args)  # before torch is imported
 
-    import torch
-
     from ergnn.data.datasets.storage import allow_downloads
     from ergnn.engine.distributed import launched_first
+    from ergnn.engine.hardware import set_threads
     from ergnn.lab.run import total_epochs
     from ergnn.learning.resolve import options_in_effect
     from ergnn.pages.run_tables import accuracy_table, measure_table, run_text
 
     refuse_unused(config.given(), config.learner)
     config = config.resolved()
-    torch.set_num_threads(args.threads)
+    set_threads(args.threads)
     if args.download:
         allow_downloads()
     if args.verbose:

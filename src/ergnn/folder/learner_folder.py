@@ -31,6 +31,7 @@ from ergnn.folder.spool import purge_spool
 from ergnn.folder.update import check_labels, prepare_update, tables_digest
 from ergnn.folder.versions import Version
 from ergnn.learning.evaluation import HeldOut, Record, Score
+from ergnn.learning.resolve import resolve
 
 
 class LearnerFolder:
@@ -51,6 +52,7 @@ class LearnerFolder:
     def create(cls, root: str | Path, settings: Settings | None = None) -> LearnerFolder:
         """Create a folder for a new learner."""
         root, settings = Path(root), settings or Settings()
+        resolve(settings.config)  # a closed form does not look at its backbone
         learner = make_learner(settings)
         state = {"num_features": settings.num_features, "dense": None, "feature_names": None, "digest": ""}
         empty = Version(0, versions.now(), 0, 0, 0, 0, 0, 0, 0, state)

@@ -28,6 +28,7 @@ from ergnn.folder.update import Update, prepare_update, short_name
 from ergnn.folder.versions import Version
 from ergnn.learning.evaluation import HeldOut, Record
 from ergnn.learning.learner import Learner
+from ergnn.methods import METHODS
 
 FolderLearner = NetworkLearner | SolvedLearner
 MIN_TEXT = 6
@@ -233,10 +234,11 @@ class Snapshot:
 
 def make_learner(settings: Settings) -> FolderLearner:
     """Create a learner that has learned nothing yet: of rows if its method has a head for them, else a network."""
+    config = settings.config
     try:
-        learner = Learner(settings.config)
-        head = learner.method.row_head()
-        return NetworkLearner(settings, learner) if head is None else SolvedLearner(settings, learner, head)
+        method = METHODS.create(str(config.method), **config.method_options)
+        head = method.row_head()
+        return NetworkLearner(settings, Learner(config)) if head is None else SolvedLearner(settings, head)
     except TypeError as error:
         raise InputError(f"invalid settings: {error}") from None
 

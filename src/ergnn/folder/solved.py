@@ -20,11 +20,11 @@ from ergnn.analytic.state import choose
 from ergnn.config.errors import FolderError, InputError
 from ergnn.data.partial import Array, LabeledGraph, LocalGraph, PartialGraph, read_subgraph
 from ergnn.data.structure import HOPS
+from ergnn.engine.hardware import find_device
 from ergnn.folder.graph import StoredGraph
 from ergnn.folder.row_cache import RowCache, changed_within
 from ergnn.folder.settings import Settings
 from ergnn.folder.versions import drop_cache, get_tensors, put_blob
-from ergnn.learning.learner import Learner
 from ergnn.replay.buffer import Experience, ExperienceBuffer
 
 if TYPE_CHECKING:
@@ -39,17 +39,16 @@ class SolvedLearner:
 
     Args:
         settings: of the folder.
-        learner: a learner that has observed nothing.
-        head: the head of its method.
+        head: the head of the method.
     """
 
     exact = True
     all_at_once = True
     epochs = None
 
-    def __init__(self, settings: Settings, learner: Learner, head: AnalyticHead) -> None:
-        self.settings, self.head, self.device = settings, head, learner.device
-        self.method_name = learner.config.method
+    def __init__(self, settings: Settings, head: AnalyticHead) -> None:
+        self.settings, self.head, self.device = settings, head, find_device(settings.learner.device)
+        self.method_name = settings.learner.method
         self._version = 0
         self._graph: LabeledGraph | None = None
         self._cache: RowCache | None = None

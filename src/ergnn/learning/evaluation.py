@@ -14,6 +14,7 @@ from torch import Tensor
 from ergnn.config.errors import InputError, check_choice, truncate
 from ergnn.data.stream import Task, TaskStream
 from ergnn.engine.adjacency import adjacency_of
+from ergnn.engine.hardware import use_threads
 from ergnn.engine.inference import prefers_layers
 from ergnn.engine.objective import FieldObjective, can_be_stacked
 from ergnn.engine.outputs import CHUNK, logits_together
@@ -68,9 +69,11 @@ def evaluate_streams(
     callbacks = list(callbacks)
     rows: list[list[list[float]]] = [[] for _ in learners]
     for i in range(len(streams[0])):
-        observe_together(list(learners), [stream[i] for stream in streams], callbacks)
-        for matrix, row in zip(rows, scores_together(learners, streams, split), strict=True):
-            matrix.append(row)
+        tasks = [stream[i] for stream in streams]
+        with use_threads(learners[0].threads, *(task.graph for task in tasks)):
+            observe_together(list(learners), tasks, callbacks)
+            for matrix, row in zip(rows, scores_together(learners, streams, split), strict=True):
+                matrix.append(row)
     return [AccuracyMatrix(matrix, stream.metric) for matrix, stream in zip(rows, streams, strict=True)]
 
 

@@ -14,6 +14,7 @@ from ergnn.config.learner_config import LearnerConfig
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.cache import Cache
+from ergnn.engine.hardware import find_device, use_threads
 from ergnn.engine.inference import prefers_layers
 from ergnn.engine.outputs import CHUNK, logits_of
 from ergnn.engine.plain import PlainModel
@@ -42,6 +43,8 @@ class Learner:
     Args:
         config: a :class:`LearnerConfig`; in the short form its ``backbone``, a name or a module.
         method: in the short form, the ``method`` of the configuration.
+        threads: CPU threads to compute on; by default one if the graph is small, otherwise as many as torch is set to.
+            The setting of the process is restored after each call.
         settings: in the short form, other fields of :class:`LearnerConfig`; other names, such as ``selector`` and
             ``per_class``, are options of the method.
     """
@@ -50,6 +53,7 @@ class Learner:
         self,
         config: LearnerConfig | str | nn.Module | None = None,
         method: str | Method | None = None,
+        threads: int | None = None,
         **settings: Any,
     ) -> None:
         if not isinstance(config, LearnerConfig):
@@ -64,7 +68,8 @@ class Learner:
         self.heads = HeadPolicy(self.config.head)
         self.training = make_training(self.config)
         self.seed = self.config.seed
-        self.device = _device(self.config.device)
+        self.device = find_device(self.config.device)
+        self.threads = threads
         self.model: nn.Module | None = None
         self._graph: Graph | None = None
         self.num_features: int | None = None
@@ -83,7 +88,8 @@ class Learner:
             resume: ``state_dict`` of a :class:`~ergnn.engine.training.TaskProgress`, which callbacks receive after
                 each epoch; the result is the same bit for bit as without the interruption.
         """
-        observe_together([self], [task], callbacks, resume=resume)
+        with use_threads(self.threads, task.graph):
+            observe_together([self], [task], callbacks, resume=resume)
         return self
 
     @property
@@ -137,7 +143,8 @@ class Learner:
         scorer = self.method.scorer(self, graph, task)
         by_layers = self.model is not None and prefers_layers(self.model, graph, nodes)
         chunks = [nodes] if by_layers else nodes.split(CHUNK)
-        return torch.cat([torch.softmax(scorer(chunk), dim=1) for chunk in chunks])
+        with use_threads(self.threads, graph):
+            return torch.cat([torch.softmax(scorer(chunk), dim=1) for chunk in chunks])
 
     def classes(self, task: int | None = None) -> Tensor:
         """Return the class of each column of :meth:`predict_proba`."""
@@ -278,16 +285,3 @@ _MOVED: Cache[Graph] = Cache(limit=1)
 
 def _on_device(graph: Graph, device: torch.device) -> Graph:
     return graph if graph.device == device else _MOVED.get([graph], lambda: graph.to(device), device)
-
-
-def _device(device: torch.device | str) -> torch.device:
-    """Return the device, or raise an error if it is unavailable."""
-    try:
-        found = torch.device(device)
-    except RuntimeError:
-        raise InputError(f"unknown device {str(device)!r}; choose cpu, cuda or a numbered GPU such as cuda:0") from None
-    try:
-        return torch.empty(0, device=found).device  # "cuda" becomes "cuda:0", as in tensors
-    except (RuntimeError, AssertionError) as error:  # unsupported by this build or machine
-        reason = str(error).partition("\n")[0]
-        raise InputError(f"device {str(device)!r} is unavailable ({reason}); choose cpu") from None

@@ -72,6 +72,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
             ``isolated`` for matrices. Options that the method does not have are an error.
         method_options: other options of the method.
         callbacks: callbacks of each call, see :mod:`ergnn.learning.callbacks`.
+        threads: CPU threads, see :class:`ergnn.Learner`.
         random_state: seed of all random choices: a number, a numpy ``RandomState``, or None for a random seed.
 
     Attributes:
@@ -111,6 +112,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         budget_bytes: int | None = None,
         method_options: dict[str, Any] | None = None,
         callbacks: Sequence[Callback] | None = None,
+        threads: int | None = None,
         random_state: Any = 0,
     ) -> None:
         self.backbone = backbone
@@ -136,6 +138,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         self.budget_bytes = budget_bytes
         self.method_options = method_options
         self.callbacks = callbacks
+        self.threads = threads
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, nodes: Any = None) -> ContinualNodeClassifier:
@@ -262,7 +265,8 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         usual = {name: value for name, value in usual.items() if name in known}
         method = deepcopy(self.method)  # a method passed as an object starts from scratch with every fit
         chosen = {**usual, **(self.method_options or {}), **options}
-        return Learner(LearnerConfig(**{**own, "method": method, "seed": int(seed), "method_options": chosen}))
+        config = LearnerConfig(**{**own, "method": method, "seed": int(seed), "method_options": chosen})
+        return Learner(config, threads=self.threads)
 
     @staticmethod
     def _task(learner: Learner, graph: Graph, nodes: Tensor, labels: Labels, given: np.ndarray, matrix: bool) -> Task:
