@@ -114,7 +114,7 @@ def test_bad_values_are_rejected(settings: dict[str, Any], message: str) -> None
         (LearnerConfig(method="finetune", method_options={"per_class": 7}), "'finetune' has no option 'per_class'"),
         (
             LearnerConfig(method_options={"per_clas": 7}),
-            "'replay' has no option 'per_clas' .did you mean 'per_class'.*; its options: .*per_class",
+            "'replay' has no option 'per_clas' .did you mean 'per_class'",
         ),
         (LearnerConfig(method_options={"per_class": "7"}), "per_class is '7'; it must be of type int"),
         (LearnerConfig("gcn", backbone_options={"in_channels": 2}), "'in_channels', which the tasks determine"),
