@@ -6,6 +6,7 @@ import random
 import socket
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -68,15 +69,21 @@ def test_selectors_satisfy_their_contract_with_other_options(name: str, options:
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("name", "options"),
     [
-        {"replay": "isolated", "per_class": 2, "selector": "cm", "beta": 0.3},
-        {"replay": "ego", "selector": "random"},
+        ("replay", {"replay": "isolated", "per_class": 2, "selector": "cm", "beta": 0.3}),
+        ("replay", {"replay": "ego", "selector": "random"}),
+        ("derpp", {"replay": "ego", "per_class": 2}),
+        ("ewc", {"lam": 1000.0, "fisher_samples": 5}),
+        ("gem", {"margin": 0.5, "replay": "isolated", "per_class": 2}),
+        ("agem", {"sample": 3, "replay": "ego"}),
     ],
     ids=str,
 )
-def test_replay_satisfies_its_contract_with_other_options(options: dict[str, Any]) -> None:
-    check_method("replay", **options)
+def test_methods_satisfy_the_rules_of_memory_with_other_options(name: str, options: dict[str, Any]) -> None:
+    for check in checks("method"):
+        if check.rule.startswith(("trains on weighted", "its state_dict is a snapshot")):
+            check(name, **options)
 
 
 # --- how the checks are called ---------------------------------------------------------------------------
@@ -125,38 +132,18 @@ def test_example_graphs_have_what_a_contract_must_survive() -> None:
 # --- selectors that break it -----------------------------------------------------------------------------
 
 
-class FromTest(Random):
-    def select(self, context: SelectionContext) -> Selection:
-        return Selection(context.task.test[: context.per_class], torch.zeros(context.per_class))
+def broken(base: type, **members: Any) -> type:
+    """A subclass that breaks a rule."""
+    return type("Broken", (base,), members)
 
 
-class TooFew(Random):
-    def select(self, context: SelectionContext) -> Selection:
-        chosen = super().select(context)
-        return Selection(chosen.nodes[:-1], chosen.scores[:-1])
+def like_random(change: Callable[[Selection, SelectionContext], Selection]) -> type:
+    """A selector that changes a random choice."""
+    return broken(Random, select=lambda self, context: change(Random.select(self, context), context))
 
 
-class Twice(Random):
-    def select(self, context: SelectionContext) -> Selection:
-        chosen = super().select(context)
-        return Selection(chosen.nodes[:1].expand(chosen.nodes.numel()), chosen.scores)
-
-
-class Unfinished(Random):
-    def score(self, context: SelectionContext) -> Tensor:
-        return torch.full((context.nodes.numel(),), float("nan"))
-
-
-class Unsayable(Random):
-    def select(self, context: SelectionContext) -> Selection:
-        return replace(super().select(context), info={"nodes": context.nodes})
-
-
-class Asks(Random):
-    """Asks for the test split without saying that it is leaky."""
-
-    def score(self, context: SelectionContext) -> Tensor:
-        return torch.rand(context.nodes.numel()) + context.split("test").numel()
+def scored_by(score: Callable[[SelectionContext], Tensor]) -> type:
+    return broken(Selector, score=lambda self, context: score(context))
 
 
 class Peeks(Selector):
@@ -166,10 +153,6 @@ class Peeks(Selector):
         graph, test = context.graph, context.task.test
         first = graph.rows(test[graph.y[test] == context.task.classes[0]]).mean(0)
         return -(graph.rows(context.nodes) - first).norm(dim=1)
-
-
-class SaysMaybe(FeatureMean):
-    leaky = "sometimes"  # type: ignore[assignment]
 
 
 class Trains(FeatureMean):
@@ -187,16 +170,6 @@ class Writes(FeatureMean):
         return score
 
 
-class DrawsGlobally(Selector):
-    def score(self, context: SelectionContext) -> Tensor:
-        return torch.rand(context.nodes.numel())
-
-
-class DrawsFromNumpy(Selector):
-    def score(self, context: SelectionContext) -> Tensor:
-        return torch.from_numpy(np.random.rand(context.nodes.numel()))  # noqa: NPY002
-
-
 class DrawsWhenMade(FeatureMean):
     def __init__(self) -> None:
         super().__init__()
@@ -212,76 +185,78 @@ class Reseeds(Selector):
         return torch.rand(context.nodes.numel(), generator=torch.Generator().manual_seed(self.calls))
 
 
-class ByNumber(Selector):
-    """The smallest node ids."""
-
-    def score(self, context: SelectionContext) -> Tensor:
-        return -context.nodes.double()
-
-
 class FirstOfTies(FeatureMean):
-    """Lets the order of the list decide between equals."""
+    """The order of the list decides between equal nodes."""
 
     def select(self, context: SelectionContext) -> Selection:
         order = -torch.arange(context.nodes.numel()).double()
         return best_per_class(self.score(context).double() + 1e-9 * order, context)
 
 
-class NoSelector:
-    pass
+CHOICE, PURE = "chooses e different training nodes", "does not modify the model, the graph"
 
 
 @pytest.mark.parametrize(
-    ("broken", "rule", "seen"),
+    ("selector", "rule", "seen"),
     [
-        (FromTest, "chooses e different training nodes", "not a training node of the task (test)"),
+        (like_random(lambda s, c: replace(s, nodes=c.task.test[:1])), CHOICE, "not a training node of the task (test)"),
         (
-            TooFew,
-            "chooses e different training nodes",
+            like_random(lambda s, _: Selection(s.nodes[:-1], s.scores[:-1])),
+            CHOICE,
             "With e = 1 and classes (2, 3) the chosen nodes' classes are [2]",
         ),
-        (Twice, "chooses e different training nodes", "A node was chosen twice"),
         (
-            Unfinished,
-            "chooses e different training nodes",
+            like_random(lambda s, _: replace(s, nodes=s.nodes[:1].expand(s.nodes.numel()))),
+            CHOICE,
+            "A node was chosen twice",
+        ),
+        (
+            scored_by(lambda context: context.nodes * float("nan")),
+            CHOICE,
             "raised InputError: a selector returned a score that is NaN",
         ),
-        (Unsayable, "chooses e different training nodes", "raised TypeError"),
-        (Asks, "chooses e different training nodes", "raised LeakageError"),
+        (like_random(lambda s, context: replace(s, info={"nodes": context.nodes})), CHOICE, "raised TypeError"),
+        (scored_by(lambda context: context.nodes + context.split("test").numel()), CHOICE, "raised LeakageError"),
         (Peeks, "does not use test labels unless it is leaky", "Different test labels"),
-        (SaysMaybe, "leaky is a bool", "leaky is 'sometimes'"),
-        (Trains, "does not modify the model, the graph", "The model changed"),
-        (Writes, "does not modify the model, the graph", "The graph changed"),
-        (DrawsGlobally, "does not modify the model, the graph", "global random generator changed"),
-        (DrawsFromNumpy, "does not modify the model, the graph", "global random generator changed"),
+        (broken(FeatureMean, leaky="sometimes"), "leaky is a bool", "leaky is 'sometimes'"),
+        (Trains, PURE, "The model changed"),
+        (Writes, PURE, "The graph changed"),
+        (scored_by(lambda context: torch.rand(context.nodes.numel())), PURE, "global random generator changed"),
+        (
+            scored_by(lambda context: torch.from_numpy(np.random.rand(context.nodes.numel()))),  # noqa: NPY002
+            PURE,
+            "global random generator changed",
+        ),
         (DrawsWhenMade, "its constructor only stores", "drew random numbers"),
         (Reseeds, "same choice for the same seed", "After another selection"),
-        (ByNumber, "does not depend on the numbering of nodes", "With nodes renumbered"),
+        (scored_by(lambda c: -c.nodes.double()), "does not depend on the numbering of nodes", "With nodes renumbered"),
         (FirstOfTies, "breaks ties by seed", "eight seeds gave the same choice"),
-        (NoSelector, "its constructor only stores", "does not derive from ergnn.replay.Selector"),
+        (type("Other", (), {}), "its constructor only stores", "does not derive from Selector"),
     ],
 )
-def test_a_broken_selector_is_caught(broken: Callable[..., Any], rule: str, seen: str) -> None:
-    assert_broken("selector", broken, rule, seen)
+def test_a_broken_selector_is_caught(selector: type, rule: str, seen: str) -> None:
+    assert_broken("selector", selector, rule, seen)
 
 
 def test_a_leaky_selector_may_use_test_labels() -> None:
-    class Leaky(Peeks):
-        leaky = True  # type: ignore[assignment]
-
-    check_selector(Leaky)
+    check_selector(broken(Peeks, leaky=True))
 
 
-def assert_broken(kind: str, broken: Callable[..., Any], rule: str, seen: str) -> None:
+def assert_broken(kind: str, thing: type, rule: str, seen: str) -> None:
     (check,) = [check for check in checks(kind) if rule in check.rule]
     with pytest.raises(AssertionError) as caught:
-        check(broken)
+        check(thing)
     message = str(caught.value)
-    assert message.startswith(f"{kind} {broken.__name__} breaks the rule {check.rule!r}. ")
+    assert message.startswith(f"{kind} {thing.__name__} breaks the rule {check.rule!r}. ")
     assert seen in message
 
 
 # --- backbones that break it -----------------------------------------------------------------------------
+
+
+def embeds(change: Callable[[Callable[..., Tensor], Tensor, Tensor], Tensor], **members: Any) -> type:
+    """A GCN with other embeddings, computed from its own function, features and edges."""
+    return broken(GCN, embed=lambda self, x, adj: change(partial(GCN.embed, self), x, adj), **members)
 
 
 class WrongSize(GCN):
@@ -293,20 +268,10 @@ class WrongSize(GCN):
         return GCNConv(16, out_channels)
 
 
-class ForgetsWidths(GCN):
-    def add_head(self, out_channels: int) -> None:
-        self.heads.append(self.make_head(out_channels))
-
-
 class DividesByDegree(GCN):
     def forward(self, x: Tensor, adj: Tensor, head: int = 0) -> Tensor:
         degree = torch.bincount(adj[1], minlength=x.size(0)).unsqueeze(1)
         return super().forward(x, adj, head) / degree
-
-
-class AlwaysDrops(GCN):
-    def embed(self, x: Tensor, adj: Tensor) -> Tensor:
-        return F.dropout(super().embed(x, adj), 0.5, training=True)
 
 
 class Idle(GCN):
@@ -315,35 +280,12 @@ class Idle(GCN):
         self.unused = nn.Parameter(torch.ones(3))
 
 
-class Positional(GCN):
-    """Adds a vector that depends on the node's number."""
-
-    def embed(self, x: Tensor, adj: Tensor) -> Tensor:
-        return super().embed(x + torch.linspace(0, 1, x.size(0), dtype=x.dtype).unsqueeze(1), adj)
-
-
-class Centered(GCN):
-    """Subtracts the mean of the whole graph."""
-
-    def embed(self, x: Tensor, adj: Tensor) -> Tensor:
-        return super().embed(x - x.mean(0), adj)
-
-
 class BatchNormed(Backbone):
     def __init__(self, in_channels: int, out_channels: int | None = None) -> None:
         super().__init__(out_channels, [nn.Linear(in_channels, 8)], nn.BatchNorm1d(8), 0.0, 8)
 
     def make_head(self, out_channels: int) -> nn.Module:
         return nn.Linear(8, out_channels)
-
-
-class OtherOnFields(GCN):
-    """Claims to be the same function on receptive fields, and is not."""
-
-    runs_on_fields = True  # type: ignore[assignment]
-
-    def embed(self, x: Tensor, adj: Tensor) -> Tensor:
-        return 2.0 * super().embed(x, adj)
 
 
 class Seedless(SGC):
@@ -359,23 +301,43 @@ class NoBackbone(nn.Linear):
 
 
 @pytest.mark.parametrize(
-    ("broken", "rule", "seen"),
+    ("backbone", "rule", "seen"),
     [
         (WrongSize, "gives scores [n, out_channels]", "embed() has shape (90, 16); embedding_size is 17"),
-        (ForgetsWidths, "gives scores [n, out_channels]", "head_widths are []"),
+        (
+            broken(GCN, add_head=lambda self, width: self.heads.append(self.make_head(width))),
+            "gives scores [n, out_channels]",
+            "head_widths are []",
+        ),
         (DividesByDegree, "finite scores on isolated nodes", "With isolated nodes a score is not finite"),
-        (AlwaysDrops, "gives scores [n, out_channels]", "Head 0 is not the default"),
+        (
+            embeds(lambda embed, x, adj: F.dropout(embed(x, adj), 0.5, training=True)),
+            "gives scores [n, out_channels]",
+            "Head 0 is not the default",
+        ),
         (Idle, "sends a gradient to every parameter", "unused gets no gradient"),
-        (Positional, "does not depend on the numbering of nodes", "With nodes renumbered"),
-        (Centered, "only on its own component", "In evaluation they change"),
+        (
+            embeds(lambda embed, x, adj: embed(x + torch.arange(len(x), dtype=x.dtype).unsqueeze(1) / len(x), adj)),
+            "does not depend on the numbering of nodes",
+            "With nodes renumbered",
+        ),
+        (
+            embeds(lambda embed, x, adj: embed(x - x.mean(0), adj)),
+            "only on its own component",
+            "In evaluation they change",
+        ),
         (BatchNormed, "a forward pass does not modify it", "In training, parameters or buffers changed"),
-        (OtherOnFields, "the same function on receptive fields", "embed() differs"),
+        (
+            embeds(lambda embed, x, adj: 2.0 * embed(x, adj), runs_on_fields=True),
+            "the same function on receptive fields",
+            "embed() differs",
+        ),
         (Seedless, "depends on torch's seed alone", "The same seed gave different parameters"),
         (NoBackbone, "gives scores [n, out_channels]", "NoBackbone does not derive from Backbone"),
     ],
 )
-def test_a_broken_backbone_is_caught(broken: Callable[..., Any], rule: str, seen: str) -> None:
-    assert_broken("backbone", broken, rule, seen)
+def test_a_broken_backbone_is_caught(backbone: type, rule: str, seen: str) -> None:
+    assert_broken("backbone", backbone, rule, seen)
 
 
 def test_a_backbone_with_a_layer_that_has_no_form_on_fields_satisfies_the_contract() -> None:
@@ -397,15 +359,9 @@ def test_a_backbone_with_a_layer_that_has_no_form_on_fields_satisfies_the_contra
 # --- methods that break it -------------------------------------------------------------------------------
 
 
-class BadWeights(Finetune):
-    def examples(self, learner: Learner, task: Task) -> Examples:
-        return super().examples(learner, task).weighted(-1.0)
-
-
-class OldFirst(Replay):
-    def examples(self, learner: Learner, task: Task) -> Examples:
-        given = super().examples(learner, task)
-        return given[torch.arange(len(given)).flip(0)]
+def examples_of(change: Callable[[Examples, Task], Examples], base: type[Method] = Finetune) -> type:
+    """A method that changes the examples of another."""
+    return broken(base, examples=lambda self, learner, task: change(base.examples(self, learner, task), task))
 
 
 class LearnsFromVal(Finetune):
@@ -414,13 +370,11 @@ class LearnsFromVal(Finetune):
         return learner.examples(task.graph, nodes, task.id).weighted(1.0 / nodes.numel())
 
 
-class LearnsByTest(Finetune):
-    """Weighs training nodes by how many test nodes are of their class."""
-
-    def examples(self, learner: Learner, task: Task) -> Examples:
-        y = task.graph.y
-        near = (y[task.train].unsqueeze(1) == y[task.test[:3]]).float().sum(1) + 1
-        return super().examples(learner, task).weighted(near / near.sum())
+def weighted_by_test(examples: Examples, task: Task) -> Examples:
+    """Weight training nodes by the number of test nodes of their class."""
+    y = task.graph.y
+    near = (y[task.train].unsqueeze(1) == y[task.test[:3]]).float().sum(1) + 1
+    return examples.weighted(near / near.sum())
 
 
 class SharesMemory(Finetune):
@@ -479,52 +433,49 @@ class GuessesTheTaskOfAll(Finetune):
         return score
 
 
-class SavesAnObject(Finetune):
-    def state_dict(self) -> dict[str, Any]:
-        return {"object": Path("object")}
-
-
-class Noisy(Finetune):
-    def examples(self, learner: Learner, task: Task) -> Examples:
-        given = super().examples(learner, task)
-        return given.weighted(torch.rand(len(given)))
-
-
-class SaysTensors(Finetune):
-    def after_task(self, learner: Learner, task: Task, trained_on: Examples) -> dict[str, Any]:
-        return {"nodes": trained_on.nodes}
-
-
-class OneHead(Finetune):
-    def examples(self, learner: Learner, task: Task) -> Examples:
-        given = super().examples(learner, task)
-        return replace(given, heads=given.heads[:, :1])
-
-
-class NoMethod:
-    leaky = False
+MEMORY, EXAMPLES = "its state_dict is a snapshot", "trains on weighted training nodes"
 
 
 @pytest.mark.parametrize(
-    ("broken", "rule", "seen"),
+    ("method", "rule", "seen"),
     [
-        (BadWeights, "trains on weighted training nodes", "weights must be finite, 0 or more"),
-        (OldFirst, "trains on weighted training nodes", "the first examples are not the task's training nodes"),
-        (LearnsFromVal, "trains on weighted training nodes", "is not a training node of this or an earlier task"),
-        (LearnsByTest, "does not use test labels", "Different test labels gave a different result"),
+        (examples_of(lambda given, _: given.weighted(-1.0)), EXAMPLES, "weights must be finite, 0 or more"),
+        (
+            examples_of(lambda given, _: given[torch.arange(len(given)).flip(0)], Replay),
+            EXAMPLES,
+            "the first examples are not the task's training nodes",
+        ),
+        (LearnsFromVal, EXAMPLES, "is not a training node of this or an earlier task"),
+        (
+            examples_of(weighted_by_test),
+            "does not use test labels",
+            "Different test labels gave a different result",
+        ),
         (SharesMemory, "gives the same bits for the same seed", "A second run with the same seed"),
-        (Counts, "its state_dict is a snapshot", "A resumed run gave a different result"),
-        (GivesItsOwnList, "its state_dict is a snapshot", "changed during later learning"),
+        (Counts, MEMORY, "A resumed run gave a different result"),
+        (GivesItsOwnList, MEMORY, "changed during later learning"),
         (GuessesTheTaskOfAll, "predicts each node on its own", "predicted alone has other probabilities"),
-        (SavesAnObject, "its state_dict is a snapshot", "It raised UnpicklingError"),
-        (Noisy, "does not touch global random generators", "global random generator changed"),
-        (SaysTensors, "learns three tasks with every kind of head", "It raised TypeError"),
-        (OneHead, "its loss is one finite value per example", "It raised IndexError"),
-        (NoMethod, "its constructor draws no random numbers", "does not derive from ergnn.methods.Method"),
+        (broken(Finetune, state_dict=lambda self: {"object": Path("object")}), MEMORY, "It raised UnpicklingError"),
+        (
+            examples_of(lambda given, _: given.weighted(torch.rand(len(given)))),
+            "does not touch global random generators",
+            "global random generator changed",
+        ),
+        (
+            broken(Finetune, after_task=lambda self, learner, task, trained_on: {"nodes": trained_on.nodes}),
+            "learns three tasks with every kind of head",
+            "It raised TypeError",
+        ),
+        (
+            examples_of(lambda given, _: replace(given, heads=given.heads[:, :1])),
+            "its loss is one finite value per example",
+            "It raised IndexError",
+        ),
+        (type("Other", (), {}), "its constructor draws no random numbers", "does not derive from Method"),
     ],
 )
-def test_a_broken_method_is_caught(broken: Callable[..., Any], rule: str, seen: str) -> None:
-    assert_broken("method", broken, rule, seen)
+def test_a_broken_method_is_caught(method: type, rule: str, seen: str) -> None:
+    assert_broken("method", method, rule, seen)
 
 
 def test_shared_state_between_learners_is_caught() -> None:
@@ -569,34 +520,6 @@ class Ring(Dataset):
         return Split(order[:20], order[20:30], order[30:])
 
 
-class Miscounted(Ring):
-    edges = 61
-
-
-class Unnamed(Ring):
-    class_names = ("a", "b")
-
-
-class Overlapping(Ring):
-    def seeded_split(self, graph: Graph, seed: int) -> Split:
-        given = super().seeded_split(graph, seed)
-        return Split(given.train, given.train, given.test)
-
-
-class SameForAllSeeds(Ring):
-    def seeded_split(self, graph: Graph, seed: int) -> Split:
-        return super().seeded_split(graph, 0)
-
-
-class PublicWithoutSaying(Ring):
-    def load(self, split: str, root: Path | None = None) -> Graph:
-        return super().load("seeded", root)
-
-
-class PublicInName(PublicWithoutSaying):
-    public_split = True
-
-
 class Fetches(Ring):
     """Downloads although that is forbidden, and hides the failure."""
 
@@ -615,20 +538,36 @@ class Absent(Ring):
         raise DataUnavailable("ring: the files are elsewhere")
 
 
+def overlapping(self: Ring, graph: Graph, seed: int) -> Split:
+    given = Ring.seeded_split(self, graph, seed)
+    return Split(given.train, given.train, given.test)
+
+
+def any_split(self: Ring, split: str, root: Path | None = None) -> Graph:
+    return Ring.load(self, "seeded", root)
+
+
+GRAPH = "loads the graph that its metadata describe"
+
+
 @pytest.mark.parametrize(
-    ("broken", "rule", "seen"),
+    ("dataset", "rule", "seen"),
     [
-        (Miscounted, "loads the graph that its metadata describe", "edges is 61; the graph has 60"),
-        (Unnamed, "has metadata", "2 names for 3 classes"),
-        (Overlapping, "loads the graph that its metadata describe", "train and val overlap"),
-        (SameForAllSeeds, "loads the graph that its metadata describe", "Seeds 0 and 1 gave the same training nodes"),
-        (PublicWithoutSaying, "its public split", "load('public') did not raise"),
-        (PublicInName, "its public split", "returned a graph without one"),
-        (Fetches, "loads the graph that its metadata describe", "It tried to reach ('data.example', 443)"),
+        (broken(Ring, edges=61), GRAPH, "edges is 61; the graph has 60"),
+        (broken(Ring, class_names=("a", "b")), "has metadata", "2 names for 3 classes"),
+        (broken(Ring, seeded_split=overlapping), GRAPH, "train and val overlap"),
+        (
+            broken(Ring, seeded_split=lambda self, graph, seed: Ring.seeded_split(self, graph, 0)),
+            GRAPH,
+            "Seeds 0 and 1 gave the same training nodes",
+        ),
+        (broken(Ring, load=any_split), "its public split", "load('public') did not raise"),
+        (broken(Ring, load=any_split, public_split=True), "its public split", "returned a graph without one"),
+        (Fetches, GRAPH, "It tried to reach ('data.example', 443)"),
     ],
 )
-def test_a_broken_data_set_is_caught(broken: Callable[..., Any], rule: str, seen: str) -> None:
-    assert_broken("dataset", broken, rule, seen)
+def test_a_broken_data_set_is_caught(dataset: type, rule: str, seen: str) -> None:
+    assert_broken("dataset", dataset, rule, seen)
 
 
 def test_a_valid_custom_data_set_passes() -> None:
@@ -642,11 +581,8 @@ def test_a_data_set_that_is_not_on_disk_is_skipped_with_the_reason() -> None:
 
 
 def test_metadata_are_checked_without_files() -> None:
-    class AbsentAndWrong(Absent):
-        metric = "luck"
-
     with pytest.raises(AssertionError, match="metric is 'luck'"):
-        check_dataset(AbsentAndWrong)
+        check_dataset(broken(Absent, metric="luck"))
 
 
 def test_a_data_set_must_have_its_registered_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ergnn.config.errors import InputError
 from ergnn.engine.propagation import propagate
 from ergnn.methods.cat import CaT, condense
 from ergnn.nn.heads import HEADS
@@ -96,10 +95,3 @@ def test_without_steps_the_memory_has_the_class_means_of_propagated_features() -
             members = task.train[task.graph.y[task.train] == c]
             torch.testing.assert_close(x[y == c].mean(0), propagate(task.graph, 2, nodes=members).mean(0))
     assert method.nbytes == 12 * (8 * 4 + 8)
-
-
-def test_invalid_options_are_rejected() -> None:
-    with pytest.raises(InputError, match="per_class is 0"):
-        CaT(per_class=0)
-    with pytest.raises(InputError, match="steps is -1"):
-        CaT(steps=-1)

@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ergnn.config.errors import InputError
 from ergnn.data import Task
 from ergnn.methods.continualgnn import ContinualGNN
 from ergnn.nn.heads import HEADS
@@ -85,8 +84,3 @@ def test_statistics_count_as_memory() -> None:
     fisher, _ = method.ewc.state_dict().values()
     parameters = sum(value.numel() for value in fisher.values())
     assert method.nbytes == method.buffer.nbytes + 2 * 4 * parameters
-
-
-def test_invalid_options_are_rejected() -> None:
-    with pytest.raises(InputError, match="lam is -1"):
-        ContinualGNN(lam=-1.0)

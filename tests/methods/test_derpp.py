@@ -7,11 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ergnn.config.errors import InputError
 from ergnn.data import Task
-from ergnn.methods.derpp import DERpp
 from ergnn.nn.heads import HEADS
-from ergnn.testing import check_method
 from methods.plain_loop import (
     PlainGCN,
     assert_equal_bits,
@@ -69,12 +66,3 @@ def test_stored_outputs_stay_with_their_nodes_when_others_are_forgotten() -> Non
     }
     assert len(after) == 5
     assert all(torch.equal(row, before[node]) for node, row in after.items())
-
-
-def test_derpp_passes_the_contract_suite_with_stored_neighborhoods() -> None:
-    check_method("derpp", replay="ego", per_class=2)
-
-
-def test_invalid_options_are_refused() -> None:
-    with pytest.raises(InputError, match="beta is -1"):
-        DERpp(beta=-1.0)

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ergnn.config.errors import InputError
 from ergnn.data import TaskStream
 from ergnn.engine.losses import Objective
 from ergnn.engine.objective import FieldObjective, RowObjective, make_objective
@@ -21,7 +20,7 @@ from ergnn.methods.ewc import EWC, fisher_diagonal
 from ergnn.methods.importance import QuadraticPenalty, step_size
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
-from ergnn.testing import check_method, example_stream
+from ergnn.testing import example_stream
 from graphs import random_graph
 from nn.cases import assert_near, labeled, model_of, reference_logits
 
@@ -202,17 +201,6 @@ def test_fisher_of_a_sample_equals_that_of_the_sampled_nodes() -> None:
         each.append(fisher_diagonal(part, part.parameters())["convs.0.bias"][0])
     assert sum(torch.allclose(fishers[0], one, atol=1e-9) for one in each) == 1
     assert torch.allclose(fishers[1], torch.stack(each).mean(0), atol=1e-7)
-
-
-def test_ewc_passes_the_contract_suite_with_a_sample_and_a_large_penalty() -> None:
-    check_method("ewc", lam=1000.0, fisher_samples=5)
-
-
-def test_invalid_options_are_refused() -> None:
-    with pytest.raises(InputError, match=r"lam is -1"):
-        EWC(lam=-1.0)
-    with pytest.raises(InputError, match="fisher_samples is 0"):
-        EWC(fisher_samples=0)
 
 
 @pytest.mark.parametrize(

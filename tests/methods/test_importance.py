@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ergnn.config.errors import InputError
 from ergnn.data import Task, TaskStream
 from ergnn.engine.losses import MASKED
 from ergnn.learning.learner import Learner
@@ -139,17 +138,3 @@ def test_memory_is_two_vectors_of_the_size_of_the_network(name: str) -> None:
         sizes.append(learner.method.nbytes)
     assert learner.model is not None
     assert sizes == [2 * 4 * sum(value.numel() for value in learner.model.parameters())] * len(tasks)
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("mas", {"lam": -1.0}, "lam is -1"),
-        ("mas", {"samples": 0}, "samples is 0"),
-        ("si", {"xi": 0.0}, "xi is 0.0; it must be above 0"),
-        ("online-ewc", {"gamma": 1.5}, "gamma is 1.5; it must be 0 to 1"),
-    ],
-)
-def test_invalid_options_are_refused(name: str, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        METHODS.create(name, **options)

@@ -7,12 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ergnn.config.errors import InputError
 from ergnn.data import Task
 from ergnn.engine.curvature import flatten, gauss_newton_product
 from ergnn.engine.objective import make_objective
-from ergnn.learning.observing import begin, observe_together
-from ergnn.methods.lwf import LwF
+from ergnn.learning.observing import begin
 from ergnn.nn.heads import HEADS
 from methods.plain_loop import (
     PlainGCN,
@@ -95,22 +93,3 @@ def test_gauss_newton_products_use_the_distillation_loss() -> None:
         expected += float(objective.weights[i]) * jacobian[i].T @ inner @ jacobian[i]
     direction = torch.randn(vector.numel(), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     torch.testing.assert_close(gauss_newton_product(objective, params)(direction), expected @ direction)
-
-
-@pytest.mark.parametrize("head", HEADS)
-def test_learners_side_by_side_equal_single_learners(head: str) -> None:
-    tasks = make_tasks()
-    together = [make_learner("lwf", head, seed=seed) for seed in range(3)]
-    for task in tasks:
-        observe_together(together, [task] * 3)
-    for seed, learner in enumerate(together):
-        alone = learned("lwf", head, tasks, seed=seed)
-        for name, value in alone.model.state_dict().items():
-            torch.testing.assert_close(learner.model.state_dict()[name], value, rtol=1e-4, atol=1e-5)
-
-
-def test_invalid_options_are_refused() -> None:
-    with pytest.raises(InputError, match="alpha is -1"):
-        LwF(alpha=-1.0)
-    with pytest.raises(InputError, match="temperature is 0"):
-        LwF(temperature=0.0)

@@ -16,7 +16,6 @@ from ergnn.config.errors import InputError
 from ergnn.data import Task, TaskStream
 from ergnn.learning.callbacks import EpochCallback
 from ergnn.learning.learner import Learner
-from ergnn.methods import METHODS
 from methods.plain_loop import EPOCHS, LR, PlainGCN, assert_same_parameters, learned, make_learner, make_tasks
 
 NAMES = ["packnet", "piggyback"]
@@ -218,16 +217,3 @@ def test_unsuitable_heads_and_backbones_are_refused_before_training(name: str) -
     with pytest.raises(InputError, match="backbone 'gcn' has running statistics"):
         Learner("gcn", name, backbone_options={"norm": "batch"}).observe(make_tasks()[0])
     Learner("sgc", name, head="shared", epochs=1).observe(make_tasks()[0])
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("packnet", {"prune": 1.0}, "prune is 1.0; it must lie between 0 and 1"),
-        ("packnet", {"retrain": 0.0}, "retrain is 0.0; it must lie between 0 and 1"),
-        ("piggyback", {"init": 0.4}, "threshold is 0.5 and init is 0.4; 0 <= threshold < init"),
-    ],
-)
-def test_invalid_options_are_refused(name: str, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        METHODS.create(name, **options)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ergnn.config.errors import InputError, UnknownNameError
+from ergnn.config.errors import InputError
 from ergnn.data import Graph, TaskStream
 from ergnn.lab.config import RunConfig
 from ergnn.lab.run import run
@@ -107,10 +107,3 @@ def test_a_run_requires_no_backbone_and_accepts_only_sgc() -> None:
     assert result.pm.mean > 0.9
     with pytest.raises(InputError, match="backbone is 'gcn', but nearest-mean"):
         RunConfig("cora", method="nearest-mean", backbone="gcn").resolved()
-
-
-def test_errors_name_invalid_options() -> None:
-    with pytest.raises(InputError, match="hops is -1"):
-        Learner("sgc", "nearest-mean", hops=-1)
-    with pytest.raises(UnknownNameError, match="distance 'manhattan'"):
-        Learner("sgc", "nearest-mean", distance="manhattan")

@@ -37,13 +37,6 @@ def test_with_sums_the_weights_are_equations_1_to_3(task: int, buffer: int):
 
 
 @given(sizes, sizes)
-def test_with_sums_the_task_and_the_buffer_have_equal_total_weight(task: int, buffer: int):
-    weights = replay_weights(task, buffer, "sum").double()
-    assert float(weights[:task].sum()) == pytest.approx(task * buffer / (task + buffer), rel=1e-5)
-    assert float(weights[task:].sum()) == pytest.approx(task * buffer / (task + buffer), rel=1e-5)
-
-
-@given(sizes, sizes)
 def test_balanced_is_half_of_each_mean(task: int, buffer: int):
     weights = replay_weights(task, buffer, "balanced")
     assert weights[:task].tolist() == pytest.approx([0.5 / task] * task, rel=1e-4)

@@ -18,18 +18,13 @@ from ergnn.learning.callbacks import Callback
 from ergnn.learning.evaluation import evaluate_streams
 from ergnn.learning.learner import Learner
 from ergnn.learning.observing import observe_together
-from ergnn.methods import METHODS, agem, episodic, gem
+from ergnn.methods import agem, episodic, gem
 from ergnn.methods.balance import shifted_loss
 from ergnn.methods.finetune import Finetune
 from ergnn.methods.importance import QuadraticPenalty
 from ergnn.nn.examples import cross_entropy, loss_key, pure_loss
 from graphs import random_graph
 
-OPTIONS: dict[str, dict[str, Any]] = {
-    "agem": {"sample": 3},
-    "cat": {"steps": 5},
-    "gem": {"margin": 0.1},
-}
 EPOCHS = 3
 
 
@@ -54,27 +49,30 @@ def compare(make: Any, tasks: list[TaskStream]) -> None:
         assert state_of(same) == state_of(learner)
 
 
-def heads_of_methods() -> list[Any]:
-    """Every method with one of its heads, which take turns; the others are slow tests."""
-    cases = []
-    for number, name in enumerate(METHODS):
-        heads = METHODS.get(name).supported_heads
-        usual = heads[number % len(heads)]
-        cases += [pytest.param(name, head, marks=() if head == usual else pytest.mark.slow) for head in heads]
-    return cases
-
-
-@pytest.mark.parametrize(("name", "head"), heads_of_methods())
-def test_every_method_learns_the_same_alone_and_side_by_side(name: str, head: str) -> None:
-    compare(lambda seed: Learner(method=name, head=head, epochs=EPOCHS, seed=seed, **OPTIONS.get(name, {})), streams())
-
-
 @pytest.mark.parametrize(
-    ("name", "optimizer", "backbone"),
-    [("ewc", "sgd", "gcn"), ("si", "adamw", "mlp"), ("packnet", "sgd", "mlp"), ("gem", "adamw", "gcn")],
+    ("name", "backbone", "head", "options"),
+    [
+        ("agem", "gat", "growing", {"sample": 3}),
+        ("cat", "gcn", "per-task", {"steps": 5}),
+        ("continualgnn", "gat", "shared", {}),
+        ("derpp", "gin", "growing", {}),
+        ("ewc", "gcn", "growing", {"optimizer": "sgd"}),
+        ("gem", "gcn", "per-task", {"margin": 0.1, "optimizer": "adamw"}),
+        ("icarl", "sage", "growing", {}),
+        ("lwf", "gat", "per-task", {}),
+        ("packnet", "mlp", "shared", {"optimizer": "sgd"}),
+        ("piggyback", "gat", "per-task", {}),
+        ("replay", "gat", "growing", {"replay": "ego"}),
+        ("si", "mlp", "shared", {"optimizer": "adamw"}),
+        ("ssm", "gat", "per-task", {}),
+        ("tpp", "gcn", "growing", {}),
+        ("twp", "gcn", "growing", {}),
+    ],
 )
-def test_other_optimizers_and_backbones(name: str, optimizer: str, backbone: str) -> None:
-    compare(lambda seed: Learner(backbone, name, optimizer=optimizer, epochs=EPOCHS, seed=seed), streams())
+def test_methods_learn_the_same_alone_and_side_by_side(
+    name: str, backbone: str, head: str, options: dict[str, Any]
+) -> None:
+    compare(lambda seed: Learner(backbone, name, head=head, epochs=EPOCHS, seed=seed, **options), streams())
 
 
 def test_packnet_may_prune_differently_in_each_learner() -> None:

@@ -7,7 +7,6 @@ import pytest
 import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from ergnn.config.errors import InputError
 from ergnn.data import TaskStream
 from ergnn.learning.learner import Learner
 from ergnn.methods.slda import StreamingLDA
@@ -60,10 +59,3 @@ def test_the_encoder_is_fixed_by_the_seed_and_is_not_counted() -> None:
     assert not torch.equal(method.encode(GRAPH, torch.arange(4)), other.encode(GRAPH, torch.arange(4)))
     other.load_state_dict(method.state_dict())
     assert torch.equal(method.encode(GRAPH, torch.arange(4)), other.encode(GRAPH, torch.arange(4)))
-
-
-def test_invalid_options_are_rejected() -> None:
-    with pytest.raises(InputError, match="shrinkage is 0"):
-        StreamingLDA(shrinkage=0.0)
-    with pytest.raises(InputError, match="width is 0"):
-        StreamingLDA(width=0)

@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ergnn.config.errors import InputError
 from ergnn.data import Graph, Task, TaskStream
 from ergnn.learning.learner import Learner
 from ergnn.methods.pdgnn_tem import PDGNN, coverage, embedded
@@ -142,10 +141,3 @@ def test_pdgnn_samples_in_proportion_to_coverage() -> None:
     assert drawn.total() == 2000
     assert abs(drawn[0] - 750) < 60
     assert abs(drawn[4] - 500) < 70
-
-
-def test_invalid_options_are_rejected() -> None:
-    with pytest.raises(InputError, match="neighbors is -1"):
-        SSM(neighbors=-1)
-    with pytest.raises(InputError, match="hops is -1"):
-        PDGNN(hops=-1)

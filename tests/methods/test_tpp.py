@@ -6,7 +6,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ergnn.config.errors import InputError
 from ergnn.data import TaskStream
 from ergnn.learning.learner import Learner
 from ergnn.methods.tpp import TPP
@@ -89,8 +88,3 @@ def test_without_prompts_a_linear_classifier_is_trained() -> None:
     learner = make_learner("per-task", prompts=0)
     learner.observe(TASKS[0])
     assert learner.evaluate(TASKS[0], "train") > 0.6
-
-
-def test_invalid_options_are_rejected() -> None:
-    with pytest.raises(InputError, match="prompts is -1"):
-        TPP(prompts=-1)

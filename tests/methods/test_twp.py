@@ -86,8 +86,3 @@ def test_an_infinite_penalty_freezes_the_network() -> None:
 def test_backbones_without_weights_over_neighbors_are_refused(backbone: str) -> None:
     with pytest.raises(InputError, match=f"twp needs weights in layers over neighbors, .* not '{backbone}'"):
         Learner(backbone, "twp").observe(make_tasks()[0])
-
-
-def test_invalid_options_are_refused() -> None:
-    with pytest.raises(InputError, match="lam_topology is -1"):
-        TWP(lam_topology=-1.0)

@@ -97,24 +97,6 @@ def test_of_two_classes_the_best_of_all_pairs_is_chosen(a, b, others, seed):
     assert pairs[found[0], found[1]] == pytest.approx(max(pairs.values()), abs=1e-8)
 
 
-@given(st.integers(1, 6), st.integers(0, 999))
-@settings(max_examples=10, deadline=None)
-def test_of_one_class_the_best_node_is_chosen(size, seed):
-    problem, classes, members = random_problem([size], 4, seed)
-    (found,) = choose_one_each(problem, members, 0, torch.Generator())
-    values = [written_out(problem, classes, [v]) for v in range(size)]
-    assert values[found] == pytest.approx(max(values), abs=1e-8)
-
-
-@pytest.mark.parametrize(("own_kernels", "sizes"), [(False, [4, 3, 4]), (True, [3, 2, 3, 2])], ids=str)
-def test_of_more_classes_the_best_of_few_sets_is_chosen(own_kernels: bool, sizes: list[int]):
-    problem, classes, members = random_problem(sizes, 8, 1, own_kernels)
-    found = choose_one_each(problem, members, 0, torch.Generator())
-    sets = {chosen: written_out(problem, classes, list(chosen)) for chosen in product(*(p.tolist() for p in members))}
-    assert sets[tuple(found)] == pytest.approx(max(sets.values()), abs=1e-8)
-    assert min(sets.values()) < max(sets.values()) - 0.01, "the sets differ"
-
-
 @pytest.mark.parametrize(
     ("own_kernels", "sizes", "seed"),
     [(False, [4, 3, 4], 0), (True, [4, 3, 4], 1), (False, [3, 3, 3, 3], 2), (True, [3, 3, 3, 3], 0)],
@@ -213,15 +195,6 @@ def test_three_classes_equal_brute_force(kind: type, head: str):
     place = {node: i for i, node in enumerate(context.nodes.tolist())}
     assert chosen.info["quality"] == pytest.approx(best, abs=1e-8)
     assert problem.quality([place[v] for v in chosen.nodes.tolist()]) == pytest.approx(best, abs=1e-8)
-
-
-@pytest.mark.parametrize("kind", BOTH)
-@pytest.mark.parametrize("classes", [2, 3])
-def test_more_nodes_are_added_to_the_first_ones(kind: type, classes: int):
-    context = example_context(classes_per_task=classes)
-    one, two, four = (kind().select(replace(context, per_class=e)).nodes.view(classes, e) for e in (1, 2, 4))
-    assert torch.equal(two[:, :1], one)
-    assert torch.equal(four[:, :2], two)
 
 
 @pytest.mark.parametrize("kind", BOTH)

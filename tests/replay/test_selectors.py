@@ -174,13 +174,6 @@ def line(places: list[float], labels: list[int]) -> SelectionContext:
     return replace(context, task=replace(task, classes=tuple(classes)))
 
 
-def test_mean_of_feature_on_a_line_worked_out_by_hand():
-    context = line([0.0, 1.0, 5.0, 10.0, 11.0, 18.0], [0, 0, 0, 1, 1, 1])
-    score = SELECTORS.create("mf", normalize=False).score(context)
-    assert (-score).tolist() == pytest.approx([2.0, 1.0, 3.0, 3.0, 2.0, 5.0])  # means 2 and 13
-    assert SELECTORS.create("mf", normalize=False).select(context).nodes.tolist() == [1, 4]
-
-
 def test_coverage_counts_strictly_within_d_and_only_other_classes():
     context = line([0.0, 1.0, 2.0, 3.0], [0, 0, 1, 1])
     assert SELECTORS.create("cm", normalize=False, d=2.0).score(context).tolist() == [0, -1, -1, 0]
@@ -212,10 +205,6 @@ def test_ties_are_broken_by_seed_and_not_by_the_order_of_the_nodes(order: list[i
     assert counts[[5, 6]].tolist() == pytest.approx([150] * 2, abs=45)
 
 
-def test_the_tie_rate_is_the_fraction_of_tied_candidates():
-    assert tied(list(range(8)), 0).info["tie_rate"] == 5 / 8
-
-
 @given(st.lists(st.integers(0, 3), min_size=4, max_size=20), st.integers(0, 100))
 def test_the_tie_rate_equals_a_double_loop(values: list[int], seed: int):
     labels = [i % 2 for i in range(len(values))]
@@ -224,27 +213,6 @@ def test_the_tie_rate_equals_a_double_loop(values: list[int], seed: int):
         any(i != j and a == b and labels[i] == labels[j] for j, b in enumerate(values)) for i, a in enumerate(values)
     )
     assert best_per_class(torch.tensor(values), context).info["tie_rate"] == expected / len(values)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_best_come_first_and_larger_e_adds_nodes(name):
-    selector, context = SELECTORS.create(name), make_context(seed=3, per_class=3)
-    chosen = selector.select(context)
-    for scores in chosen.scores.view(-1, 3):
-        assert scores.tolist() == sorted(scores.tolist(), reverse=True)
-    first = selector.select(replace(context, per_class=1))
-    assert torch.equal(first.nodes, chosen.nodes.view(-1, 3)[:, 0]), "the first e are among the first e + 1"
-
-
-def test_random_draws_every_node_equally_often_over_seeds():
-    context, counts = make_context(), torch.zeros(40)
-    for seed in range(400):
-        counts[SELECTORS.create("random").select(replace(context, seed=seed)).nodes] += 1
-    for c in context.task.classes:
-        members = context.nodes[context.labels == c]
-        assert counts[members].tolist() == pytest.approx(
-            [400 / len(members)] * len(members), abs=100 / len(members) + 30
-        )
 
 
 def test_random_draws_differ_between_tasks():
@@ -310,23 +278,6 @@ def test_influences_three_signs_are_one_another_negated_or_absolute():
     assert torch.equal(magnitude, helpful.abs())
     assert (helpful < 0).any()
     assert (helpful > 0).any(), "this context has nodes of both kinds"
-
-
-def test_the_most_helpful_node_is_one_whose_weight_lowers_the_targets_loss():
-    context = make_context(backbone="sgc")
-    influence, _ = influence_by_brute_force(context, "val")
-    chosen = SELECTORS.create("im", tolerance=1e-8).select(context)
-    for c, node in zip(context.task.classes, chosen.nodes.tolist(), strict=True):
-        members = context.nodes[context.labels == c].tolist()
-        scores = influence[context.labels == c].tolist()
-        assert node == members[scores.index(min(scores))]
-
-
-def test_influence_records_its_target_and_its_solve():
-    info = SELECTORS.create("im", target="train").select(make_context()).info
-    assert info["target"] == "train"
-    assert info["iterations"] >= 1
-    assert 0 <= info["residual"] <= 1e-3
 
 
 class Peeping(Selector):

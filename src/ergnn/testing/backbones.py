@@ -15,8 +15,7 @@ from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 from ergnn.nn.heads import HEADS
 from ergnn.testing.examples import EPOCHS, FEATURES, example_graph, example_stream
-from ergnn.testing.rules import Subject, rule, run
-from ergnn.testing.watching import random_state, require, same, saved_and_loaded, unchanged
+from ergnn.testing.rules import Subject, random_state, require, rule, run, same, saved_and_loaded, unchanged
 
 
 def check_backbone(backbone: str | Callable[..., Backbone], **options: Any) -> None:
@@ -26,8 +25,7 @@ def check_backbone(backbone: str | Callable[..., Backbone], **options: Any) -> N
 
 def _backbone(subject: Subject, seed: int = 0, out_channels: int | None = 3) -> Backbone:
     torch.manual_seed(seed)
-    model = subject.make(in_channels=FEATURES, out_channels=out_channels)
-    require(isinstance(model, Backbone), f"{type(model).__name__} does not derive from Backbone.")
+    model: Backbone = subject.make(in_channels=FEATURES, out_channels=out_channels)
     return model.eval()
 
 

@@ -11,8 +11,7 @@ from ergnn.data import UNLABELED, Graph, Split, TaskStream, splits
 from ergnn.data.datasets import Dataset, DataUnavailable, PublicSplitUnavailable
 from ergnn.data.datasets.storage import OFFLINE_VARIABLE
 from ergnn.data.stream import METRICS
-from ergnn.testing.rules import Skipped, Subject, rule, run
-from ergnn.testing.watching import Broken, offline, random_state, require, same, unchanged
+from ergnn.testing.rules import Broken, Skipped, Subject, offline, random_state, require, rule, run, same, unchanged
 
 
 def check_dataset(dataset: str | Dataset | Callable[..., Dataset], **options: Any) -> None:
@@ -22,12 +21,6 @@ def check_dataset(dataset: str | Dataset | Callable[..., Dataset], **options: An
         Skipped: the files are not on disk, so that only the metadata could be checked.
     """
     run("dataset", dataset, options)
-
-
-def _dataset(subject: Subject) -> Dataset:
-    dataset = subject.make()
-    require(isinstance(dataset, Dataset), f"{type(dataset).__name__} does not derive from Dataset.")
-    return dataset
 
 
 def _load(dataset: Dataset, split: str) -> Graph:
@@ -51,7 +44,7 @@ def _check_nodes(split: Split, graph: Graph) -> None:
 
 @rule("has metadata (names, counts, tasks and metric) without loading anything", "dataset")
 def _dataset_facts(subject: Subject) -> None:
-    dataset = _dataset(subject)
+    dataset = subject.make()
     require(
         subject.name in (None, dataset.name), f"It is registered as {subject.name!r}; its name is {dataset.name!r}."
     )
@@ -72,7 +65,7 @@ def _dataset_facts(subject: Subject) -> None:
 
 @rule("loads the graph that its metadata describe, and splits it by seed into disjoint, labeled parts", "dataset")
 def _dataset_graph(subject: Subject) -> None:
-    dataset = _dataset(subject)
+    dataset = subject.make()
     graph = _load(dataset, "seeded").validate()
     source, target = graph.edge_index
     low, high = torch.minimum(source, target), torch.maximum(source, target)
@@ -103,7 +96,7 @@ def _check_seeded_split(dataset: Dataset, graph: Graph) -> None:
 
 @rule("its public split is disjoint if it has one, and raises PublicSplitUnavailable if not", "dataset")
 def _dataset_public(subject: Subject) -> None:
-    dataset = _dataset(subject)
+    dataset = subject.make()
     if dataset.public_split:
         graph = _load(dataset, "public")
         require(

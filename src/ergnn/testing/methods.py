@@ -19,19 +19,12 @@ from ergnn.nn.examples import Examples
 from ergnn.nn.heads import HEADS
 from ergnn.replay import ExperienceBuffer
 from ergnn.testing.examples import EPOCHS, example_graph, example_stream, scrambled
-from ergnn.testing.rules import Subject, rule, run
-from ergnn.testing.watching import random_state, require, same, saved_and_loaded, unchanged
+from ergnn.testing.rules import Subject, random_state, require, rule, run, same, saved_and_loaded, unchanged
 
 
 def check_method(method: str | Method | Callable[..., Method], **options: Any) -> None:
     """Check all rules for a method; ``options`` go to the constructor."""
     run("method", method, options)
-
-
-def _method(subject: Subject) -> Method:
-    method = subject.make()
-    require(isinstance(method, Method), f"{type(method).__name__} does not derive from ergnn.methods.Method.")
-    return method
 
 
 def _learner(method: Method, head: str = "per-task", seed: int = 0) -> Learner:
@@ -40,17 +33,18 @@ def _learner(method: Method, head: str = "per-task", seed: int = 0) -> Learner:
 
 
 def _learned(subject: Subject, stream: TaskStream, head: str = "per-task") -> Learner:
-    learner = _learner(_method(subject), head)
+    learner = _learner(subject.make(), head)
     for task in stream:
         learner.observe(task)
     return learner
 
 
-def _reference(subject: Subject, head: str = "per-task") -> Learner:
+def _reference(subject: Subject, head: str = "per-task", sparse: bool = False) -> Learner:
     """Return a learner of :func:`example_stream`, with which several rules compare others."""
-    if head not in subject.shared:
-        subject.shared[head] = _learned(subject, example_stream(), head)
-    return subject.shared[head]
+    key = head, sparse
+    if key not in subject.shared:
+        subject.shared[key] = _learned(subject, example_stream(sparse=sparse), head)
+    return subject.shared[key]
 
 
 def _bits(learner: Learner) -> dict[str, Any]:
@@ -68,7 +62,7 @@ def _require_scores(learner: Learner, stream: TaskStream) -> None:
 @rule("its constructor draws no random numbers; leaky is a bool, buffer is a buffer", "method")
 def _method_constructor(subject: Subject) -> None:
     with unchanged("Constructing it drew random numbers: the state of a global generator", random_state):
-        method = _method(subject)
+        method = subject.make()
     require(isinstance(method.leaky, bool), f"leaky is {method.leaky!r}.")
     heads = method.supported_heads
     require(bool(heads) and set(heads) <= set(HEADS), f"supported_heads is {heads!r}; allowed are {HEADS}.")
@@ -78,7 +72,7 @@ def _method_constructor(subject: Subject) -> None:
 
 @rule("trains on weighted training nodes: the task's own first, none of later tasks, no negative weight", "method")
 def _method_examples(subject: Subject) -> None:
-    method, stream = _method(subject), example_stream()
+    method, stream = subject.make(), example_stream()
     learner, given = _learner(method), method.examples
     seen = torch.empty(0, dtype=torch.long)
 
@@ -107,7 +101,7 @@ def _check_examples(examples: Examples, task: Task, allowed: Tensor) -> None:
 
 @rule("its loss is one finite value per example and needs no extras; a penalty is a scalar", "method")
 def _method_loss(subject: Subject) -> None:
-    method, stream = _method(subject), example_stream()
+    method, stream = subject.make(), example_stream()
     learner = _learner(method, "growing")
     for task in stream[:2]:
         learner.observe(task)
@@ -127,18 +121,17 @@ def _method_loss(subject: Subject) -> None:
 
 @rule("learns three tasks with every kind of head that it supports, and on sparse features", "method")
 def _method_heads(subject: Subject) -> None:
-    for head in _method(subject).supported_heads:
+    for head in subject.make().supported_heads:
         learner = _reference(subject, head)
         _require_scores(learner, example_stream())
         json.dumps(learner.history)
-    stream = example_stream(sparse=True)
-    _require_scores(_learned(subject, stream), stream)
+    _require_scores(_reference(subject, sparse=True), example_stream(sparse=True))
 
 
 @rule("predicts each node on its own: other nodes in the same call do not matter, nor does their order", "method")
 def _method_per_node(subject: Subject) -> None:
     stream = example_stream()
-    for head in _method(subject).supported_heads:
+    for head in subject.make().supported_heads:
         learner = _reference(subject, head)
         growing = (None, torch.cat([task.test for task in stream]))
         for of, nodes in [growing] if head == "growing" else [(task.id, task.test) for task in stream]:
@@ -154,7 +147,7 @@ def _method_per_node(subject: Subject) -> None:
 
 @rule("learns tasks whose classes come again, if it supports a growing head", "method")
 def _method_classes_again(subject: Subject) -> None:
-    if "growing" not in _method(subject).supported_heads:
+    if "growing" not in subject.make().supported_heads:
         return
     graph = example_graph(per_class=45)
     home = torch.maximum(torch.arange(graph.num_nodes) % 3, graph.y // 2)  # two new classes per task, which then stay
@@ -179,7 +172,7 @@ def _method_deterministic(subject: Subject) -> None:
 @rule("shares nothing between learners, and does not change the tasks", "method")
 def _method_apart(subject: Subject) -> None:
     stream, alone = example_stream(), _bits(_reference(subject))
-    one, two = _learner(_method(subject)), _learner(_method(subject), seed=1)
+    one, two = _learner(subject.make()), _learner(subject.make(), seed=1)
     graph = stream[0].graph
     with unchanged(
         "The graph or a task",
@@ -197,26 +190,22 @@ def _method_apart(subject: Subject) -> None:
 )
 def _method_resumes(subject: Subject) -> None:
     for sparse in (False, True):
-        stream = example_stream(sparse=sparse)
-        unbroken = _learner(_method(subject))
+        stream, stopped, resumed = example_stream(sparse=sparse), _learner(subject.make()), _learner(subject.make())
         for task in stream[:2]:
-            unbroken.observe(task)
-        before = unbroken.method.state_dict()
-        state = saved_and_loaded(unbroken.state_dict())
-        unbroken.observe(stream[2])
+            stopped.observe(task)
+        before = stopped.method.state_dict()
+        state = saved_and_loaded(stopped.state_dict())
+        stopped.observe(stream[2])
         require(same(before, state["method"]), "The value of state_dict() changed during later learning.")
-        resumed = _learner(_method(subject))
         resumed.load_state_dict(state)
         require(same(resumed.method.state_dict(), state["method"]), "load_state_dict() did not restore the state.")
-        resumed.observe(stream[2])
-        require(
-            same(_bits(unbroken), _bits(resumed)), "A resumed run gave a different result from an uninterrupted one."
-        )
+        same_result = same(_bits(stopped), _bits(resumed.observe(stream[2])))
+        require(same_result, "A resumed run gave a different result from an uninterrupted one.")
 
 
 @rule("does not use test labels unless it is leaky", "method")
 def _method_leakage(subject: Subject) -> None:
-    if _method(subject).leaky:
+    if subject.make().leaky:
         return
     other = _learned(subject, scrambled(example_stream()))
     require(same(_bits(_reference(subject)), _bits(other)), "Different test labels gave a different result.")

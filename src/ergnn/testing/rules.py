@@ -1,24 +1,30 @@
-"""Definition and execution of rules, and the rules for everything that is registered."""
+"""Definition and execution of rules, and what rules compare and watch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import io
+import os
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
-from unittest import SkipTest
+from unittest import SkipTest, mock
 
-from torch import nn
+import numpy as np
+import torch
+from torch import Tensor, nn
 
 from ergnn.config.errors import InputError
 from ergnn.config.registry import Registry
 from ergnn.data import DATASETS
 from ergnn.data.datasets import Dataset
+from ergnn.data.datasets.storage import OFFLINE_VARIABLE
 from ergnn.methods import METHODS, Method
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.replay import SELECTORS, Selector
-from ergnn.testing.watching import Broken, global_state_restored, require
 
 KINDS: dict[str, tuple[Registry[Any], type]] = {
     "selector": (SELECTORS, Selector),
@@ -29,19 +35,42 @@ KINDS: dict[str, tuple[Registry[Any], type]] = {
 """Kind → its registry, and the base class of its instances."""
 
 
+class Broken(Exception):
+    """The observation that breaks the rule being checked."""
+
+
+def require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise Broken(otherwise)
+
+
 class Skipped(SkipTest):
     """The rule cannot be checked on this machine; pytest and unittest report a skipped test."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """The object under test: its label, its factory, its registered name, if any, and what several rules look at."""
+    """The object under test.
 
+    Args:
+        kind: a key of :data:`KINDS`.
+        label: its name in messages.
+        factory: creates an instance.
+        name: its registered name, if any.
+        shared: results that several rules look at.
+    """
+
+    kind: str
     label: str
-    make: Callable[..., Any]
-    registry: Registry[Any]
+    factory: Callable[..., Any]
     name: str | None = None
     shared: dict[Any, Any] = field(default_factory=dict)
+
+    def make(self, **options: Any) -> Any:
+        """Create an instance."""
+        made, base = self.factory(**options), KINDS[self.kind][1]
+        require(isinstance(made, base), f"{type(made).__name__} does not derive from {base.__name__}.")
+        return made
 
 
 @dataclass(frozen=True)
@@ -110,17 +139,80 @@ def make_subject(kind: str, thing: Any, options: dict[str, Any]) -> Subject:
     registry, base = KINDS[kind]
     if isinstance(thing, str):
         name = registry.resolve(thing)
-        return Subject(f"{kind} {name!r}", partial(registry.create, name, **options), registry, name)
+        return Subject(kind, f"{kind} {name!r}", partial(registry.create, name, **options), name)
     if isinstance(thing, base) and kind != "backbone":
         if options:
             raise InputError(f"option {min(options)!r} needs a name or a class; this {kind} is already an instance")
-        return Subject(f"{kind} {type(thing).__name__}", lambda: deepcopy(thing), registry)
+        return Subject(kind, f"{kind} {type(thing).__name__}", lambda: deepcopy(thing))
     if isinstance(thing, nn.Module) or not callable(thing):
         raise InputError(f"check_{kind} got {type(thing).__name__}; pass a name, a class or a factory function")
-    return Subject(f"{kind} {getattr(thing, '__name__', thing)}", partial(thing, **options), registry)
+    return Subject(kind, f"{kind} {getattr(thing, '__name__', thing)}", partial(thing, **options))
 
 
 @rule("is registered with a help text", *KINDS)
 def _registered(subject: Subject) -> None:
     if subject.name is not None:
-        require(bool(subject.registry.help(subject.name).strip()), "help= is empty, and so is the docstring.")
+        require(bool(KINDS[subject.kind][0].help(subject.name).strip()), "help= is empty, and so is the docstring.")
+
+
+def same(a: Any, b: Any) -> bool:
+    """Return whether nested dictionaries, lists and (sparse) tensors are equal bit for bit."""
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        if a.layout != b.layout or a.dtype != b.dtype or a.shape != b.shape:
+            return False
+        if a.layout == torch.sparse_csr:
+            components = ("crow_indices", "col_indices", "values")
+            return all(torch.equal(getattr(a, component)(), getattr(b, component)()) for component in components)
+        return torch.equal(a, b)
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(same(p, q) for p, q in zip(a, b, strict=True))
+    return bool(a == b)
+
+
+def saved_and_loaded(state: Any) -> Any:
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+def random_state() -> tuple[Any, ...]:
+    _, key, position, *_ = np.random.get_state()  # noqa: NPY002 - the global generator is what is watched
+    return torch.get_rng_state(), random.getstate(), np.asarray(key).tobytes(), position
+
+
+@contextmanager
+def global_state_restored() -> Iterator[None]:
+    state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        random.setstate(state)
+        np.random.set_state(numpy_state)  # noqa: NPY002
+
+
+@contextmanager
+def unchanged(what: str, read: Callable[[], Any]) -> Iterator[None]:
+    before = deepcopy(read())
+    yield
+    require(same(before, read()), f"{what} changed.")
+
+
+@contextmanager
+def offline() -> Iterator[list[str]]:
+    """Forbid downloads through the environment variable, and record and reject every attempt to reach a host."""
+    attempts: list[str] = []
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        attempts.append(str(args[:2]))
+        raise OSError("no network while a data set is checked")
+
+    with (
+        mock.patch.dict(os.environ, {OFFLINE_VARIABLE: "1"}),
+        mock.patch("socket.getaddrinfo", refuse),
+        mock.patch("socket.socket.connect", refuse),
+    ):
+        yield attempts

@@ -12,8 +12,7 @@ import torch
 from ergnn.nn.heads import HEADS
 from ergnn.replay import Selection, SelectionContext, Selector
 from ergnn.testing.examples import example_context, example_stream, in_graph, relabeled, scrambled
-from ergnn.testing.rules import Subject, rule, run
-from ergnn.testing.watching import random_state, require, same, unchanged
+from ergnn.testing.rules import Subject, random_state, require, rule, run, same, unchanged
 
 
 def check_selector(selector: str | Selector | Callable[..., Selector], **options: Any) -> None:
@@ -21,21 +20,15 @@ def check_selector(selector: str | Selector | Callable[..., Selector], **options
     run("selector", selector, options)
 
 
-def _selector(subject: Subject) -> Selector:
-    selector = subject.make()
-    require(isinstance(selector, Selector), f"{type(selector).__name__} does not derive from ergnn.replay.Selector.")
-    return selector
-
-
 def _select(subject: Subject, context: SelectionContext) -> Selection:
-    selector = _selector(subject)
+    selector = subject.make()
     return selector.select(replace(context, allow_test=selector.leaky))
 
 
 @rule("its constructor only stores and checks arguments, and leaky is a bool", "selector")
 def _selector_constructor(subject: Subject) -> None:
     with unchanged("Constructing it drew random numbers: the state of a global generator", random_state):
-        selector = _selector(subject)
+        selector = subject.make()
     require(isinstance(selector.leaky, bool), f"leaky is {selector.leaky!r}.")
 
 
@@ -85,7 +78,7 @@ def _selector_deterministic(subject: Subject) -> None:
     first = _select(subject, context)
     torch.manual_seed(2)
     require(same(first.nodes, _select(subject, context).nodes), "A second instance made a different choice.")
-    used = _selector(subject)
+    used = subject.make()
     used.select(replace(example_context(classes_per_task=3), allow_test=used.leaky))
     again = used.select(replace(context, allow_test=used.leaky))
     require(same(first.nodes, again.nodes), "After another selection, the same instance made a different choice.")
@@ -93,7 +86,7 @@ def _selector_deterministic(subject: Subject) -> None:
 
 @rule("does not use test labels unless it is leaky", "selector")
 def _selector_leakage(subject: Subject) -> None:
-    if _selector(subject).leaky:
+    if subject.make().leaky:
         return
     context = example_context(per_class=2)
     other = in_graph(context, scrambled(example_stream())[context.task.id].graph)

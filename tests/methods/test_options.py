@@ -1,0 +1,39 @@
+"""Invalid options of methods are refused when the method is created."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ergnn.config.errors import InputError
+from ergnn.methods import METHODS
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        ("agem", {"sample": 0}, "sample is 0"),
+        ("cat", {"steps": -1}, "steps is -1"),
+        ("continualgnn", {"lam": -1.0}, "lam is -1"),
+        ("derpp", {"beta": -1.0}, "beta is -1"),
+        ("ewc", {"fisher_samples": 0}, "fisher_samples is 0"),
+        ("gem", {"margin": -1.0}, "margin is -1"),
+        ("lwf", {"temperature": 0.0}, "temperature is 0"),
+        ("mas", {"samples": 0}, "samples is 0"),
+        ("nearest-mean", {"distance": "manhattan"}, "distance 'manhattan'"),
+        ("online-ewc", {"gamma": 1.5}, "gamma is 1.5; it must be 0 to 1"),
+        ("packnet", {"prune": 1.0}, "prune is 1.0; it must lie between 0 and 1"),
+        ("pdgnn-tem", {"hops": -1}, "hops is -1"),
+        ("piggyback", {"init": 0.4}, "threshold is 0.5 and init is 0.4; 0 <= threshold < init"),
+        ("replay", {"per_class": 0}, "per_class is 0; it must be 1 or more"),
+        ("si", {"xi": 0.0}, "xi is 0.0; it must be above 0"),
+        ("slda", {"shrinkage": 0.0}, "shrinkage is 0"),
+        ("ssm", {"neighbors": -1}, "neighbors is -1"),
+        ("tpp", {"prompts": -1}, "prompts is -1"),
+        ("twp", {"lam_topology": -1.0}, "lam_topology is -1"),
+    ],
+)
+def test_invalid_options_are_refused(method: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        METHODS.create(method, **options)
