@@ -11,7 +11,7 @@ import pytest
 from ergnn.methods import METHODS
 
 PACKAGE = Path(__file__).parents[1] / "src" / "ergnn"
-LIBRARY = ("config", "data", "nn", "engine", "replay", "analytic", "methods", "learning", "testing", "pages")
+LIBRARY = ("config", "data", "nn", "engine", "replay", "analytic", "methods", "pages", "learning", "testing")
 """Packages of the library; each imports only from those to its left."""
 APPLICATIONS = {"lab": (), "folder": (), "serve": ("folder",), "cli": ("lab", "folder", "serve"), "__main__": ("cli",)}
 """Applications of the library, and the applications that each imports from."""

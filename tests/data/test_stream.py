@@ -202,7 +202,7 @@ def test_names_count_from_1() -> None:
     assert stream[1].name == "task 2 (classes 2 cat, 3 dog)"
     assert stream.name == "toy"
     assert stream.metric == "micro-f1"
-    assert repr(stream) == "TaskStream('toy', (0, 1) → (2, 3), metric='micro-f1')"
+    assert repr(stream) == "TaskStream('toy', 2 tasks of classes (0, 1) → (2, 3), metric='micro-f1')"
 
 
 def test_a_stream_is_a_sequence() -> None:

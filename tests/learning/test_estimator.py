@@ -6,6 +6,7 @@ import pickle
 import re
 import subprocess
 import sys
+import warnings
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ pytest.importorskip("sklearn", reason="the extra sklearn is not installed")
 
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -279,6 +280,52 @@ def test_it_works_in_pipelines_and_searches() -> None:
     search = GridSearchCV(pipeline, {"continualnodeclassifier__epochs": np.array([1, 30])}, cv=2).fit(X, y)
     assert search.best_params_ == {"continualnodeclassifier__epochs": 30}
     assert search.predict(X).shape == y.shape
+
+
+def test_scikit_learn_splits_the_nodes_of_a_graph(stream: TaskStream) -> None:
+    graph, nodes = stream[2].graph, np.arange(90)
+    y = NAMES[graph.y.numpy()]
+    folds = KFold(3, shuffle=True, random_state=0)
+    scores = cross_val_score(ContinualNodeClassifier(graph=graph), nodes, y, cv=folds)
+    for score, (train, test) in zip(scores, folds.split(nodes), strict=True):
+        peer = ContinualNodeClassifier().fit(graph, nodes=train, y=y[train])
+        assert score == peer.score(graph, nodes=test, y=y[test])
+    train, test = train_test_split(nodes, random_state=0)
+    pair = (graph.x, graph.edge_index)
+    search = GridSearchCV(ContinualNodeClassifier(graph=pair), {"method_options": [{"lam": 0.01}, {"lam": 1.0}]}, cv=2)
+    best = search.fit(train, y[train]).best_estimator_
+    assert best.method_options == search.best_params_["method_options"]
+    assert np.array_equal(search.predict(test), best.predict(test[:, None]))
+    assert clone(ContinualNodeClassifier(graph=graph)).graph is graph
+    mask = np.isin(nodes, train)
+    of_the_graph = ContinualNodeClassifier(graph=graph).fit(mask)  # labels of the graph
+    assert np.array_equal(
+        of_the_graph.predict_proba(test),
+        best.set_params(method_options=None).fit(train, graph.y.numpy()[train]).predict_proba(test),
+    )
+    with pytest.raises(InputError, match="graph is a parameter, so that X is the nodes"):
+        of_the_graph.predict(test, nodes=test)
+    with pytest.raises(InputError, match="nodes must be a vector of node ids"):
+        of_the_graph.predict(graph.x.numpy())
+
+
+def test_a_score_that_misleads_is_said_once() -> None:
+    x, y = np.random.default_rng(0).normal(size=(60, 4)), np.repeat([0, 1, 2], [40, 12, 8])
+    made = small().fit(x[[0, 41]], y[[0, 41]])
+    with pytest.warns(UserWarning, match=r"score: .* \(balanced accuracy: \d+\.\d\d %\)") as lines:
+        made.score(x, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made.score(x, y)
+    predicted = made.predict(x)
+    recall = np.mean([np.mean(predicted[y == c] == c) for c in range(3)])
+    assert f"(balanced accuracy: {100 * recall:.2f} %)" in str(lines[0].message)
+
+
+def test_pickles_are_small(stream: TaskStream) -> None:
+    graph = random_graph(n=1000, f=200, classes=4)
+    made = ContinualNodeClassifier().fit(graph)
+    assert len(pickle.dumps(made)) < 8 * 4 * (200 * 8 + 10) + 50_000  # weights and labels, without rows of the nodes
 
 
 def test_constructors_store_and_clones_are_new(stream: TaskStream) -> None:

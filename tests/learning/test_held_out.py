@@ -72,8 +72,8 @@ def test_one_class_has_no_area_and_no_node_has_no_scores() -> None:
             [1, 1, 0, 1],
             ["accuracy is below the majority class: 50.00 %; always predicting 'ok' gives 75.00 %"],
         ),
-        ([0, 0, 1, 2], [0, 0, 1, 1], ["class 'never' is never predicted (held-out nodes: 1)"]),
-        ([0, 0, 1, 2, 3], [0, 0, 1, 1, 1], ["classes 'never', 'rare' are never predicted (held-out nodes: 2)"]),
+        ([0, 0, 1, 2], [0, 0, 1, 1], ["class 'never' is never predicted (1 node)"]),
+        ([0, 0, 1, 2, 3], [0, 0, 1, 1, 1], ["classes 'never', 'rare' are never predicted (2 nodes)"]),
         (
             [0, 0, 1],
             [2, 2, 2],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import weakref
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -96,7 +97,7 @@ STATES = [
 
 
 @pytest.mark.parametrize(("head", "options", "sparse"), STATES, ids=str)
-def test_continuing_from_a_saved_state_gives_the_same_bits(head: str, options: dict, sparse: bool):
+def test_continuing_from_a_saved_state_gives_the_same_bits(head: str, options: dict, sparse: bool, tmp_path: Path):
     graph = random_graph(n=60, f=6, classes=6, seed=1, sparse=sparse)
     stream = TaskStream.from_classes(graph)
 
@@ -107,14 +108,16 @@ def test_continuing_from_a_saved_state_gives_the_same_bits(head: str, options: d
     learn(unbroken, stream[:2])
     state, file = unbroken.state_dict(), io.BytesIO()
     torch.save(state, file)
-    unbroken.observe(stream[2])
     file.seek(0)
-    for saved in (
-        torch.load(file, weights_only=True),
-        state,
-    ):  # the state is a copy, which later training does not change
-        resumed = make(0)
-        resumed.load_state_dict(saved)
+    unbroken.save(tmp_path / "learner", graph=True)
+    resumed_from = [Learner.load(tmp_path / "learner")]
+    before = unbroken.predict_proba(stream[0].test, 0)
+    assert torch.equal(resumed_from[0].predict_proba(stream[0].test, 0), before)
+    unbroken.observe(stream[2])
+    for saved in (torch.load(file, weights_only=True), state):  # a copy, which later training does not change
+        resumed_from.append(make(0))
+        resumed_from[-1].load_state_dict(saved)
+    for resumed in resumed_from:
         assert resumed.num_tasks == 2
         resumed.observe(stream[2])
         assert_same(unbroken, resumed)
@@ -125,7 +128,7 @@ def test_a_loaded_state_predicts_in_a_given_graph_and_can_be_saved_again(stream:
     learner = learn(Learner("sgc", epochs=2), stream[:1])
     loaded = Learner("sgc", epochs=2)
     loaded.load_state_dict(learner.state_dict())
-    with pytest.raises(InputError, match="this learner has no graph; pass one to predict, or call set_graph"):
+    with pytest.raises(InputError, match=r"this learner has no graph; call learner.set_graph\(graph\), or pass graph="):
         loaded.predict(stream[0].test, 0)
     expected = learner.predict_proba(stream[0].test, 0)
     assert torch.equal(loaded.predict_proba(stream[0].test, 0, graph=stream[0].graph), expected)

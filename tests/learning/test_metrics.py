@@ -5,6 +5,8 @@ from __future__ import annotations
 import doctest
 import json
 import math
+from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -100,8 +102,28 @@ def test_matrix_cannot_be_changed_from_outside() -> None:
     assert matrix.values[0, 0] == 0.5
     with pytest.raises(ValueError, match="read-only"):
         matrix.values[0, 0] = 0.1
-    with pytest.raises(AttributeError):
-        matrix.metric = "micro-f1"  # type: ignore[misc]
+
+
+def test_matrix_shows_itself_and_is_indexed(tmp_path: Path) -> None:
+    assert repr(CORA) == "AccuracyMatrix(3 tasks: PM 95.00 %, FM 32.00 %, AA 73.67 %)"
+    assert CORA[1, 0] == 0.70
+    assert np.asarray(CORA)[-1].tolist() == CORA[-1].tolist() == [0.60, 0.66, 0.95]
+    frame = pytest.importorskip("pandas").DataFrame(CORA.to_frame())
+    assert frame.loc["after task 3", "task 2"] == 0.66
+    assert np.isnan(frame.loc["after task 1", "task 3"])
+    table = ElementTree.fromstring(CORA._repr_html_())
+    rows = [["".join(cell.itertext()) for cell in row] for row in table.iter("tr")]
+    assert rows[0] == ["accuracy (%)", "task 1", "task 2", "task 3"]
+    assert rows[2] == ["after task 2", "70.00", "92.00", ""]
+    drawing = CORA.plot(["cats", "<dogs>", "birds"])
+    drawing.save(tmp_path / "matrix.svg")
+    picture = (tmp_path / "matrix.svg").read_text(encoding="utf-8")
+    assert picture == drawing._repr_svg_()
+    cells = [cell.get("data-tip") for cell in ElementTree.fromstring(picture).iter() if "data-tip" in cell.attrib]
+    assert len(cells) == 6
+    assert cells[4] == "<dogs> after birds: 66.00"
+    with pytest.raises(InputError, match="2 names are given for 3 tasks"):
+        CORA.plot(["a", "b"])
 
 
 @given(matrices())

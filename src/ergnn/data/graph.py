@@ -83,6 +83,15 @@ class Graph:
                 f"[{self.num_edges}], one per edge"
             )
 
+    def __repr__(self) -> str:
+        features = f"{self.num_features:,} {'sparse ' * self.is_sparse}features"
+        sizes = f"{self.num_nodes:,} nodes, {self.num_edges:,} edges, {features}, {self.num_classes:,} classes"
+        return f"Graph({self.name!r}, {sizes})"
+
+    def __sklearn_clone__(self) -> Graph:
+        """Return the graph itself: copies of an estimator share it."""
+        return self
+
     def validate(self) -> Graph:
         """Check every value (edges to missing nodes, NaN or infinite features, bad weights, labels out of range)."""
         n = self.num_nodes

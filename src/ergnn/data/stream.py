@@ -212,8 +212,10 @@ class TaskStream(Sequence[Task]):
         return iter(self._tasks)
 
     def __repr__(self) -> str:
-        order = " → ".join(str(task.classes) for task in self)
-        return f"TaskStream({self.name!r}, {order}, metric={self.metric!r})"
+        shown = 1 if isinstance(self._tasks, LazyTasks) else 3
+        order = " → ".join(str(self[i].classes) for i in range(min(shown, len(self)))) + " → …" * (len(self) > shown)
+        tasks = f"{len(self)} task{'s' * (len(self) > 1)}"
+        return f"TaskStream({self.name!r}, {tasks} of classes {order}, metric={self.metric!r})"
 
     @property
     def num_features(self) -> int:

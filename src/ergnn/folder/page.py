@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from ergnn.learning.evaluation import accuracy_matrix
+from ergnn.learning.metrics import accuracy_map
 from ergnn.learning.watch.drift import ALPHA
-from ergnn.pages.figures import Drawing, Point, Series, accuracy_map, heat_map, line_chart, look_of, value_ticks
+from ergnn.pages.figures import Drawing, Point, Series, heat_map, line_chart, look_of, value_ticks
 from ergnn.pages.page import render_page
 from ergnn.pages.table import Table, percent
 

@@ -12,6 +12,7 @@ from ergnn.config.registry import name_of
 from ergnn.learning import metrics
 from ergnn.learning.metrics import AccuracyMatrix, Summary, micro_accuracy, summarize
 from ergnn.learning.resolve import options_in_effect
+from ergnn.pages.table import with_interval
 
 if TYPE_CHECKING:
     from ergnn.lab.paper import PaperResult
@@ -139,6 +140,12 @@ class RunResult:
     reveals_labels: bool = False
     orders: int = 1
     paper: PaperResult | None = None
+
+    def __repr__(self) -> str:
+        names = f"{self.dataset} · {name_of(self.learner.backbone)} · {name_of(self.learner.method)}"
+        measures = {"PM": self.pm, "FM": self.fm, "AA": self.aa}
+        values = ", ".join(f"{name} {with_interval(value)} %" for name, value in measures.items())
+        return f"RunResult({names}, {len(self.members)} run{'s' * (len(self.members) > 1)}: {values})"
 
     @property
     def seeds(self) -> list[int]:

@@ -319,26 +319,31 @@ class HeldOut:
         return areas
 
     def warnings(self) -> list[str]:
-        """Ways in which the accuracy misleads, a line each: below the majority class, classes never predicted."""
-        if not len(self.truth):
-            return []
-        lines, nodes = [], np.bincount(self.truth, minlength=len(self.classes))
-        right, largest = int((self.truth == self.predicted).sum()), int(nodes.argmax())
-        if right < nodes[largest]:
-            accuracy, share = (f"{100 * count / len(self.truth):.2f} %" for count in (right, nodes[largest]))
-            always = f"always predicting {truncate(self.classes[largest])} gives {share}"
-            lines.append(f"accuracy is below the majority class: {accuracy}; {always}")
-        predicted = np.unique(self.predicted)
-        missing = [c for c in np.flatnonzero(nodes) if c not in predicted]
-        if missing and len(predicted) == 1:
-            lines.append(f"the model predicts one class only: {truncate(self.classes[predicted[0]])}")
-        elif missing:
-            names = ", ".join(truncate(self.classes[c]) for c in missing[:MAX_NAMES])
-            more = f" and {len(missing) - MAX_NAMES} more" if len(missing) > MAX_NAMES else ""
-            verb = f"{more} are" if len(missing) > 1 else " is"
-            noun = "classes" if len(missing) > 1 else "class"
-            lines.append(f"{noun} {names}{verb} never predicted (held-out nodes: {int(nodes[missing].sum()):,})")
-        return lines
+        """Ways in which the accuracy misleads, see :func:`misleading`."""
+        return misleading(self.truth, self.predicted, self.classes)
+
+
+def misleading(truth: NDArray[Any], predicted: NDArray[Any], names: Sequence[str]) -> list[str]:
+    """Ways in which an accuracy misleads, a line each: below the majority class, classes never predicted."""
+    if not len(truth):
+        return []
+    lines, nodes = [], np.bincount(truth, minlength=len(names))
+    right, largest = int((truth == predicted).sum()), int(nodes.argmax())
+    if right < nodes[largest]:
+        accuracy, share = (f"{100 * count / len(truth):.2f} %" for count in (right, nodes[largest]))
+        always = f"always predicting {truncate(names[largest])} gives {share}"
+        lines.append(f"accuracy is below the majority class: {accuracy}; {always}")
+    chosen = np.unique(predicted)
+    missing = [c for c in np.flatnonzero(nodes) if c not in chosen]
+    if missing and len(chosen) == 1:
+        lines.append(f"the model predicts one class only: {truncate(names[int(chosen[0])])}")
+    elif missing:
+        listed = ", ".join(truncate(names[int(c)]) for c in missing[:MAX_NAMES])
+        more = f" and {len(missing) - MAX_NAMES} more" if len(missing) > MAX_NAMES else ""
+        subject, verb = ("classes", f"{more} are") if len(missing) > 1 else ("class", " is")
+        count = int(nodes[missing].sum())
+        lines.append(f"{subject} {listed}{verb} never predicted ({count:,} node{'s' * (count > 1)})")
+    return lines
 
 
 def _accuracy(record: Record) -> dict[int, float]:

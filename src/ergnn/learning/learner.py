@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from ergnn.config.errors import InputError, check_choice
 from ergnn.config.learner_config import LearnerConfig
+from ergnn.config.registry import name_of
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.cache import Cache
@@ -22,6 +24,7 @@ from ergnn.learning.callbacks.base import Callback
 from ergnn.learning.metrics import METRICS, accuracy
 from ergnn.learning.observing import copied, observe_together, restore, snapshot
 from ergnn.learning.resolve import make_method, make_training, resolve
+from ergnn.learning.saving import read_learner, save_learner
 from ergnn.methods import Method
 from ergnn.nn.backbones import BACKBONES
 from ergnn.nn.examples import Examples
@@ -237,6 +240,33 @@ class Learner:
             restore(self, before)
             raise
 
+    def save(self, path: str | Path, *, graph: bool = False) -> None:
+        """Write the learner to a safetensors file for :meth:`load`; ``graph`` includes the graph for predictions."""
+        if graph and self.graph is None:
+            raise InputError("graph=True, but this learner has no graph; call set_graph first")
+        save_learner(path, self.config, self.state_dict(), self.graph if graph else None)
+
+    @classmethod
+    def load(cls, path: str | Path, graph: Graph | None = None, **settings: Any) -> Learner:
+        """Read a learner that :meth:`save` wrote; it predicts and learns on, bit for bit like the saved one.
+
+        Args:
+            path: the file; it contains no code, so that it can come from anyone.
+            graph: graph for predictions; by default the one in the file, if any.
+            settings: replace those of the file, e.g. ``device="cuda"``. A backbone or method that was an object is not
+                in the file and must be passed: ``backbone=MyNetwork(…)``.
+        """
+        config, state, stored = read_learner(path, settings)
+        learner = cls(config)
+        learner.load_state_dict(state, stored if graph is None else graph)
+        return learner
+
+    def __repr__(self) -> str:
+        learned = f"{self.num_tasks} task{'s' * (self.num_tasks != 1)} learned"
+        classes = len({c for classes in self.heads.classes for c in classes})
+        names = f"{name_of(self.backbone)!r}, {name_of(self.config.method)!r}"
+        return f"Learner({names}, head={self.heads.kind!r}, {learned}, {classes} classes)"
+
     def _load(self, state: dict[str, Any]) -> None:
         self.heads.classes = []
         self.model = None
@@ -257,7 +287,7 @@ class Learner:
         if not self.heads.classes:
             raise InputError(NOTHING_YET)
         if graph is None:
-            raise InputError("this learner has no graph; pass one to predict, or call set_graph")
+            raise InputError("this learner has no graph; call learner.set_graph(graph), or pass graph=…")
         if not self.method.reads_edge_weights:
             graph.require_unweighted(f"method {type(self.method).__name__}")
         return _on_device(graph, self.device)

@@ -14,16 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from html import escape
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from ergnn.config.errors import InputError
+from ergnn.config.errors import InputError, check_choice
+from ergnn.data.stream import METRICS
+from ergnn.pages.figures import Drawing, heat_map
+from ergnn.pages.run_tables import accuracy_table
+from ergnn.pages.table import Table, percent, with_interval
 
-METRICS = ("accuracy", "micro-f1")
-"""With one label per node, every error is one false positive and one false negative, so that both are the same."""
 DENOMINATORS = ("M-1", "M")
 
 
@@ -50,22 +53,28 @@ def roc_auc(positive: NDArray[np.bool_], scores: NDArray[Any]) -> float:
     return float((rank[positive].sum() - number * (number + 1) / 2) / (number * (len(positive) - number)))
 
 
-@dataclass(frozen=True, eq=False)
 class AccuracyMatrix:
     """Scores of one stream: ``values[i, j]`` on task j after learning task i, NaN where not measured.
+
+    ``matrix[i, j]`` is a score and ``matrix[-1]`` a row; ``print(matrix)`` and notebooks show a table.
 
     Args:
         values: [M, M] tensor, array or nested list (``None`` reads as NaN). The diagonal and the lower
             triangle are required; the upper triangle (tasks not learned yet) is optional. A row of a nested list may
             end after its last measurement.
-        metric: ``"accuracy"`` or ``"micro-f1"``.
+        metric: ``"accuracy"`` or ``"micro-f1"``. With one label per node, every error is one false positive and one
+            false negative, so that both are the same.
 
-    >>> AccuracyMatrix([[0.9], [0.6, 0.8]]).to_list()
-    [[0.9, None], [0.6, 0.8]]
+    >>> matrix = AccuracyMatrix([[0.9], [0.6, 0.8]])
+    >>> matrix.to_list(), float(matrix[1, 0])
+    ([[0.9, None], [0.6, 0.8]], 0.6)
+    >>> print(matrix)
+     accuracy (%) │ task 1  task 2
+    ──────────────┼───────────────
+     after task 1 │  90.00
+     after task 2 │  60.00   80.00
+    PM 85.00 %, FM 30.00 %, AA 70.00 %
     """
-
-    values: NDArray[np.float64]
-    metric: str = "accuracy"
 
     def __init__(self, values: ArrayLike | Tensor, metric: str = "accuracy") -> None:
         if isinstance(values, Tensor):
@@ -78,19 +87,14 @@ class AccuracyMatrix:
             raise InputError(f"an accuracy matrix is an [M, M] array of numbers: {error}") from None
         if array.ndim != 2 or array.shape[0] != array.shape[1] or not array.size:
             raise InputError(f"an accuracy matrix is [M, M] with M >= 1; got shape {list(array.shape)}")
-        if metric not in METRICS:
-            raise InputError(f"unknown metric {metric!r}; choose one of: {', '.join(METRICS)}")
-        outside = np.argwhere((array < 0) | (array > 1))
-        if len(outside):
-            i, j = outside[0]
+        check_choice("metric", metric, METRICS)
+        for i, j in np.argwhere((array < 0) | (array > 1))[:1]:
             raise InputError(f"accuracy matrix [{i}, {j}] is {array[i, j]}; scores are fractions in [0, 1]")
-        missing = np.argwhere(np.tril(np.isnan(array)))
-        if len(missing):
-            i, j = missing[0]
+        for i, j in np.argwhere(np.tril(np.isnan(array)))[:1]:
             raise InputError(f"accuracy matrix [{i}, {j}] is not measured; the diagonal and the lower triangle must be")
         array.flags.writeable = False
-        object.__setattr__(self, "values", array)
-        object.__setattr__(self, "metric", metric)
+        self.values: NDArray[np.float64] = array
+        self.metric = metric
 
     @property
     def num_tasks(self) -> int:
@@ -100,12 +104,70 @@ class AccuracyMatrix:
         """Return nested lists for JSON, with ``None`` for entries that were not measured."""
         return [[None if np.isnan(score) else float(score) for score in row] for row in self.values]
 
+    def to_frame(self) -> Any:
+        """Return a pandas data frame with a row after each task and a column per task."""
+        import pandas as pd
+
+        tasks = [f"task {i + 1}" for i in range(self.num_tasks)]
+        return pd.DataFrame(self.values, [f"after {task}" for task in tasks], tasks)
+
+    def plot(self, names: Sequence[str] = ()) -> Drawing:
+        """Draw the matrix: a notebook shows the drawing, and its ``save("matrix.svg")`` writes it (also .png, .pdf).
+
+        Args:
+            names: of the tasks, shown on hover.
+        """
+        names = names or [f"task {i + 1}" for i in range(self.num_tasks)]
+        if len(names) != self.num_tasks:
+            raise InputError(f"{len(names)} names are given for {self.num_tasks} tasks")
+        return accuracy_map([self], f"{self.metric} in percent", names)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.values[index]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self.values, dtype)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, AccuracyMatrix):
             return NotImplemented
         return self.metric == other.metric and np.array_equal(self.values, other.values, equal_nan=True)
 
     __hash__ = None  # type: ignore[assignment]
+
+    def _table(self) -> Table:
+        return accuracy_table({"matrix": self.values, "metric": self.metric})
+
+    def _measures(self) -> str:
+        measures = {"PM": performance_mean(self), "FM": forgetting_mean(self), "AA": average_accuracy(self)}
+        return ", ".join(f"{name} {percent(value)} %" for name, value in measures.items())
+
+    def __repr__(self) -> str:
+        return f"AccuracyMatrix({self.num_tasks} task{'s' * (self.num_tasks > 1)}: {self._measures()})"
+
+    def __str__(self) -> str:
+        return f"{self._table().to_text()}\n{self._measures()}"
+
+    def _repr_html_(self) -> str:
+        """Return the table that a notebook shows."""
+        table = self._table()
+        rows = [f"<th>{'</th><th>'.join(map(escape, table.header))}</th>"]
+        rows += [f"<th>{escape(str(row[0]))}</th><td>{'</td><td>'.join(map(str, row[1:]))}</td>" for row in table.rows]
+        return f"<table><tr>{'</tr><tr>'.join(rows)}</tr><caption>{self._measures()}</caption></table>"
+
+
+def accuracy_map(
+    matrices: Sequence[AccuracyMatrix], label: str, names: Sequence[str], low: float = 0.0, side: int | None = None
+) -> Drawing:
+    """Draw the mean of the accuracy matrices of some runs, with 95 % intervals on hover; ``names`` are of the tasks."""
+    values, size = np.array([matrix.values for matrix in matrices]), len(names)
+    tips = [
+        [f"{names[j]} after {names[i]}: {with_interval(summarize(values[:, i, j]))}" for j in range(i + 1)]
+        for i in range(size)
+    ]
+    mean = np.where(np.tri(size, dtype=bool), values.mean(axis=0), np.nan)
+    lines = [f"after {names[i]}: " + ", ".join(f"{100 * v:.1f}" for v in mean[i, : i + 1]) for i in range(size)]
+    return heat_map(mean, low=low, high=1.0, label=f"{label}; {'; '.join(lines)}", tips=tips, side=side)
 
 
 def mean_matrix(matrices: Sequence[AccuracyMatrix]) -> AccuracyMatrix:

@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 from math import ceil, copysign, floor, inf, log10, sqrt
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-
-from ergnn.learning.metrics import AccuracyMatrix, summarize
-from ergnn.pages.table import with_interval
 
 FAMILIES = {
     **{"finetune": "none", "joint": "all", "nearest-mean": "all", "random": "random", "mf": "mf", "mf-s2": "s2"},
@@ -44,6 +42,18 @@ class Drawing:
             f'width="{self.width:g}" style="max-width:{self.width:g}px" aria-label="{escape(self.label)}">'
             f"{self.content}</svg>"
         )
+
+    def _repr_svg_(self) -> str:
+        """Return the picture that a notebook shows."""
+        from ergnn.pages.figure_files import svg_text
+
+        return svg_text(self)
+
+    def save(self, path: str | Path) -> None:
+        """Write the chart as ``.svg``, or as ``.png`` or ``.pdf`` where a converter is installed."""
+        from ergnn.pages.figure_files import write_figure
+
+        write_figure(self, path)
 
 
 @dataclass(frozen=True)
@@ -247,20 +257,6 @@ def heat_map(
             kind = "value mid deep" if depth > 0.52 else "value mid"
             elements.append(text(x + cell / 2 - 0.5, y + cell / 2 + 4, f"{100 * matrix[i, j]:.1f}", kind))
     return Drawing(left + size + 2, top + size + 2, label, "".join(elements))
-
-
-def accuracy_map(
-    matrices: Sequence[AccuracyMatrix], label: str, names: Sequence[str], low: float = 0.0, side: int | None = None
-) -> Drawing:
-    """Draw the mean of the accuracy matrices of some runs, with 95 % intervals on hover; ``names`` are of the tasks."""
-    values, size = np.array([matrix.values for matrix in matrices]), len(names)
-    tips = [
-        [f"{names[j]} after {names[i]}: {with_interval(summarize(values[:, i, j]))}" for j in range(i + 1)]
-        for i in range(size)
-    ]
-    mean = np.where(np.tri(size, dtype=bool), values.mean(axis=0), np.nan)
-    lines = [f"after {names[i]}: " + ", ".join(f"{100 * v:.1f}" for v in mean[i, : i + 1]) for i in range(size)]
-    return heat_map(mean, low=low, high=1.0, label=f"{label}; {'; '.join(lines)}", tips=tips, side=side)
 
 
 def dot_plot(

@@ -6,12 +6,9 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ergnn.config.errors import InputError
-
-if TYPE_CHECKING:
-    from ergnn.learning.metrics import Summary
 
 FORMATS = ("text", "markdown", "latex")
 LEAKY = "LEAKY (selector used test labels)"
@@ -184,7 +181,17 @@ def number(value: float, scale: float = 100) -> str:
     return f"{round(scale * value, digits) + 0.0:.{digits}f}"
 
 
-def with_interval(summary: Summary, scale: float = 100) -> str:
+class Estimate(Protocol):
+    """A mean and half of its 95 % interval, e.g. :class:`ergnn.learning.metrics.Summary`."""
+
+    @property
+    def mean(self) -> float: ...
+
+    @property
+    def ci95(self) -> float | None: ...
+
+
+def with_interval(summary: Estimate, scale: float = 100) -> str:
     half = "" if summary.ci95 is None else f" ± {number(summary.ci95, scale)}"
     return number(summary.mean, scale) + half
 

@@ -21,13 +21,12 @@ from ergnn.lab.report.rows import ResultRow, Setting, base_rows, main_backbone, 
 from ergnn.lab.report.tables import evolution_table, sensitivity_table
 from ergnn.lab.result import RunResult, StoredRun
 from ergnn.lab.run import make_config_stream
-from ergnn.learning.metrics import AccuracyMatrix, Summary, performance_after_each_task, summarize
+from ergnn.learning.metrics import AccuracyMatrix, Summary, accuracy_map, performance_after_each_task, summarize
 from ergnn.pages.figure_files import converter, write_figure
 from ergnn.pages.figures import (
     Drawing,
     Point,
     Series,
-    accuracy_map,
     class_map,
     dot_plot,
     line_chart,
