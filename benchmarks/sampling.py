@@ -27,7 +27,7 @@ from ergnn.engine.adjacency import Adjacency, adjacency_of
 from ergnn.engine.blocks import make_block
 from ergnn.engine.field import make_field
 from ergnn.engine.sampling import Sampling
-from ergnn.nn.backbones.gat import GAT
+from ergnn.nn.backbones.convolutional import GAT
 from ergnn.nn.layers import ATTENTION
 
 Sets = list[np.ndarray]

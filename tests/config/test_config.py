@@ -14,7 +14,7 @@ from ergnn.learning.learner import Learner
 from ergnn.learning.resolve import default_options, options_in_effect, resolve
 from ergnn.methods import METHODS
 from ergnn.nn.backbones import BACKBONES
-from ergnn.nn.backbones.gcn import GCN
+from ergnn.nn.backbones.convolutional import GCN
 
 
 def test_every_field_is_documented() -> None:

@@ -16,7 +16,7 @@ from ergnn.data import Graph, Task, TaskStream
 from ergnn.learning.callbacks import EpochCallback
 from ergnn.learning.learner import Learner, _on_device
 from ergnn.learning.observing import observe_together
-from ergnn.nn.backbones.gcn import GCN
+from ergnn.nn.backbones.convolutional import GCN
 from graphs import random_graph
 
 HEADS = ("shared", "per-task", "growing")

@@ -19,7 +19,7 @@ from ergnn.data import Graph
 from ergnn.engine.objective import make_objective
 from ergnn.learning.learner import Learner
 from ergnn.nn.backbones import Backbone
-from ergnn.nn.backbones.gin import GIN
+from ergnn.nn.backbones.convolutional import GIN
 from ergnn.replay import SELECTORS, SelectionContext
 from ergnn.replay.selectors.gradients import first_layer_names
 from ergnn.replay.selectors.la_ridge import LinearizedRidge

@@ -306,7 +306,7 @@ class Learner:
 
     def add_head(self, classes: tuple[int, ...]) -> int:
         with seeded(self.seed * 1_000_003 + len(self.heads.classes) + 1):
-            return self.heads.add_task(self.model, classes)  # type: ignore[arg-type]
+            return self.heads.add_task(self.model, classes)
 
 
 _MOVED: Cache[Graph] = Cache(limit=1)

@@ -13,19 +13,13 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.config.learner_config import HEADS
-
-
-class HasHeads(Protocol):
-    head_widths: list[int]
-
-    def add_head(self, out_channels: int) -> None: ...
 
 
 class HeadPolicy:
@@ -41,9 +35,10 @@ class HeadPolicy:
         self.kind = kind
         self.classes: list[tuple[int, ...]] = []
 
-    def add_task(self, model: HasHeads | None, classes: tuple[int, ...]) -> int:
-        """Add outputs for the classes of a task to a model, if there is one, and return the number of the task."""
-        new = self._unseen(classes) if self.kind == "growing" else classes
+    def add_task(self, model: Any, classes: tuple[int, ...]) -> int:
+        """Add outputs for the classes of a task to a model (or None), and return the number of the task."""
+        seen = set().union(*self.classes) if self.kind == "growing" else set[int]()
+        new = [c for c in classes if c not in seen]
         if self.kind == "shared" and self.classes:
             if len(classes) > len(self.classes[0]):
                 raise InputError(
@@ -59,7 +54,7 @@ class HeadPolicy:
     def heads_of(self, task: int, count: int, device: torch.device) -> Tensor:
         """Return the heads that score examples of a task, ``[count, r]``."""
         if self.kind == "growing":
-            return torch.arange(len(self._heads()), device=device).expand(count, -1)
+            return torch.arange(_growing_head(tuple(self.classes))[0], device=device).expand(count, -1)
         return torch.full((count, 1), 0 if self.kind == "shared" else task, dtype=torch.long, device=device)
 
     def targets(self, task: int, labels: Tensor) -> Tensor:
@@ -76,7 +71,7 @@ class HeadPolicy:
         if task is not None:
             pairs = list(zip(self._outputs(task), self.classes[task], strict=True))
         elif self.kind == "growing":
-            pairs = [(output, c) for c, output in self._output_by_class().items()]
+            pairs = [(output, c) for c, output in _growing_head(tuple(self.classes))[1].items()]
         else:
             raise InputError(f"head {self.kind!r} requires the task of the nodes; use head='growing' if it is unknown")
         outputs, labels = torch.tensor(pairs, device=device).T
@@ -86,36 +81,19 @@ class HeadPolicy:
         """Return the output of each class of a task."""
         if self.kind != "growing":
             return list(range(len(self.classes[task])))
-        outputs = self._output_by_class()
+        outputs = _growing_head(tuple(self.classes))[1]
         return [outputs[c] for c in self.classes[task]]
 
-    def _unseen(self, classes: tuple[int, ...]) -> tuple[int, ...]:
-        seen = {c for earlier in self.classes for c in earlier}
-        return tuple(c for c in classes if c not in seen)
 
-    def _heads(self) -> tuple[tuple[int, ...], ...]:
-        """Return the classes of each output layer of a growing head."""
-        return _new_classes(tuple(self.classes))
-
-    def _output_by_class(self) -> dict[int, int]:
-        """Map classes to outputs of a growing head, whose layers are padded to the largest width."""
-        return _outputs_of(self._heads())
-
-
-@lru_cache(maxsize=64)  # the heads of all tasks are needed for every experience
-def _new_classes(tasks: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
-    """Return the classes of each task that no earlier task has, without tasks that have none."""
+@lru_cache(maxsize=64)  # needed for every experience
+def _growing_head(tasks: tuple[tuple[int, ...], ...]) -> tuple[int, dict[int, int]]:
+    """Return the number of layers of a growing head, and the output of each class (padded to the largest width)."""
     seen: set[int] = set()
-    heads = []
+    layers = []
     for classes in tasks:
-        new = tuple(c for c in classes if c not in seen)
+        new = [c for c in classes if c not in seen]
         seen.update(new)
         if new:
-            heads.append(new)
-    return tuple(heads)
-
-
-@lru_cache(maxsize=64)
-def _outputs_of(heads: tuple[tuple[int, ...], ...]) -> dict[int, int]:
-    width = max(len(classes) for classes in heads)
-    return {c: number * width + i for number, classes in enumerate(heads) for i, c in enumerate(classes)}
+            layers.append(new)
+    width = max(map(len, layers))
+    return len(layers), {c: number * width + i for number, new in enumerate(layers) for i, c in enumerate(new)}

@@ -38,14 +38,10 @@ class Aggregation:
     weighted: bool = True
 
 
-def _mean(degree: Tensor) -> Tensor:
-    return degree.clamp(min=1).reciprocal()
-
-
 ATTENTION = Aggregation(self_loops=True, weighted=False)
 SYMMETRIC = Aggregation(self_loops=True, source=torch.rsqrt, target=torch.rsqrt)
 """``S = D̃^-½ (A + I) D̃^-½``, as in GCN and SGC."""
-MEAN = Aggregation(target=_mean)
+MEAN = Aggregation(target=lambda degree: degree.clamp(min=1).reciprocal())
 SUM = Aggregation()
 
 
@@ -54,11 +50,9 @@ class Rows(Protocol):
 
     def matmul(self, h: Tensor, weight: Tensor) -> Tensor:
         """Multiply each row by the matrix of its slot; ``weight`` is ``[slots, in, out]``."""
-        ...
 
     def each(self, parameter: Tensor) -> Tensor:
         """Return the entry of ``parameter``, ``[slots, …]``, for each row."""
-        ...
 
 
 class Block(Protocol):
@@ -72,22 +66,18 @@ class Block(Protocol):
 
     def project(self, h: Any, weight: Tensor) -> Tensor:
         """Compute ``h W`` for the input of the layer: activations, or dense or sparse features."""
-        ...
 
     def at_targets(self, h: Tensor) -> Tensor:
         """Select the rows of the target nodes from source rows."""
-        ...
 
     def aggregate(self, h: Tensor) -> Tensor:
         """Compute ``Σ_j w_ij h_j`` over the edges into each target row, with the layer's :class:`Aggregation`."""
-        ...
 
     def attend(self, z: Tensor, att_src: Tensor, att_dst: Tensor, slope: float, drop: Any, p: float) -> Tensor:
         """Compute ``Σ_j α_ij z_j`` with ``α_i = softmax_j LeakyReLU(⟨att_src, z_j⟩ + ⟨att_dst, z_i⟩)``.
 
         Dropout is applied to α. ``z`` is ``[sources, heads, width]``, attention vectors are ``[slots, heads, width]``.
         """
-        ...
 
 
 class LayerForm(ABC):
@@ -144,10 +134,9 @@ def has_form(layer: nn.Module) -> bool:
     Subclasses do not inherit a form, since their ``forward`` may differ.
     """
     try:
-        form = form_of(layer)
+        return form_of(layer).supports(layer)
     except KeyError:
         return False
-    return form.supports(layer)
 
 
 def reads_messages(conv: Any, *aggregations: str) -> bool:
@@ -195,8 +184,8 @@ class HiddenForm(LayerForm):
         inner = {name.removeprefix("conv."): value for name, value in params.items() if name.startswith("conv.")}
         out = self.conv.forward(conv.conv, inner, h, block, drop)
         if conv.residual is not None:
-            own = block.at_targets(block.project(h, params["residual.weight"]))
-            out = out + own + block.dst.each(params["residual.bias"])
+            residual = block.at_targets(block.project(h, params["residual.weight"]))
+            out = out + residual + block.dst.each(params["residual.bias"])
         if isinstance(conv.norm, nn.LayerNorm):
             out = nn.functional.layer_norm(out, out.shape[1:], eps=conv.norm.eps)
             out = out * block.dst.each(params["norm.weight"]) + block.dst.each(params["norm.bias"])

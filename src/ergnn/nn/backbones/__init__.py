@@ -1,7 +1,4 @@
-"""GNN backbones built from PyG layers, with the settings of their original papers; one file per type of layer.
-
-Each file contains the backbone and the form of its layer (:mod:`ergnn.nn.layers`).
-"""
+"""GNN backbones built from PyG layers, and the forms of these layers (:mod:`ergnn.nn.layers`)."""
 
 from ergnn.nn.backbones.base import BACKBONES, Backbone
 

@@ -64,13 +64,13 @@ class Backbone(nn.Module):
         if out_channels is not None:
             self.add_head(out_channels)
 
-    @abstractmethod
     def make_head(self, out_channels: int) -> nn.Module:
-        """Create an output layer, whose input is the output of :meth:`embed`."""
+        """Create an output layer, whose input is the output of :meth:`embed`; by default linear."""
+        return nn.Linear(self.embedding_size, out_channels)
 
     def add_head(self, out_channels: int) -> None:
-        linear = self.linear_output
-        self.heads.append(nn.Linear(self.embedding_size, out_channels) if linear else self.make_head(out_channels))
+        make_head = Backbone.make_head if self.linear_output else type(self).make_head
+        self.heads.append(make_head(self, out_channels))
         self.head_widths.append(out_channels)
 
     def embed(self, x: Tensor, adj: Tensor) -> Tensor:
@@ -128,8 +128,7 @@ class Backbone(nn.Module):
         """
         cls = type(self)
         standard = cls.embed is Backbone.embed and cls.forward is Backbone.forward
-        others = [part for name, part in self.named_children() if name not in ("convs", "heads")]
-        complete = not self._parameters and not any(True for part in others for _ in part.parameters())
+        complete = all(name.startswith(("convs.", "heads.")) for name, _ in self.named_parameters())
         first = self.convs[: len(self.convs) - len(self.learned_layers)]
         fixed = all(isinstance(conv, Propagate) for conv in first)
         linear = not len(first) or isinstance(self.activation, nn.Identity)
@@ -173,16 +172,20 @@ class ConvBackbone(Backbone):
         check_choice("output", output, Output)
         self.linear_output = output == "linear" or (output == "auto" and (residual or norm == "layer"))
         self.sparse_input = norm == "batch" and not residual
+        self.dropout = dropout
         width, convs = hidden * self.attention_heads, list[nn.Module]()
         for fan_in in [in_channels, *[width] * (layers - 1)]:
-            conv = self.make_conv(fan_in, hidden, dropout)
+            conv = self.make_conv(fan_in, hidden)
             plain = norm == "none" and not residual
             convs.append(conv if plain else HiddenLayer(conv, fan_in, width, norm, residual))
         super().__init__(out_channels, convs, F.relu, dropout, width)
 
     @abstractmethod
-    def make_conv(self, fan_in: int, hidden: int, dropout: float) -> nn.Module:
+    def make_conv(self, fan_in: int, fan_out: int) -> nn.Module:
         """Create the convolution of a hidden layer."""
+
+    def make_head(self, out_channels: int) -> nn.Module:
+        return self.make_conv(self.embedding_size, out_channels)
 
 
 def at_least_one(**sizes: int) -> None:

@@ -1,4 +1,4 @@
-"""Multilayer perceptron: linear layers that read no neighbors."""
+"""Networks without learned convolutions: multilayer perceptron and simplified graph convolution."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ergnn.nn.backbones.base import BACKBONES, Backbone, at_least_one
-from ergnn.nn.layers import Block, LayerForm, Params, form_for
+from ergnn.nn.layers import Block, LayerForm, Params, Propagate, form_for
 
 
 @form_for(nn.Linear)
@@ -45,8 +45,20 @@ class MLP(Backbone):
     ) -> None:
         at_least_one(hidden=hidden)
         sizes = [in_channels] + [hidden] * layers
-        convs: list[nn.Module] = [nn.Linear(a, b) for a, b in pairwise(sizes)]
-        super().__init__(out_channels, convs, F.relu, dropout, sizes[-1])
+        super().__init__(out_channels, [nn.Linear(a, b) for a, b in pairwise(sizes)], F.relu, dropout, sizes[-1])
 
-    def make_head(self, out_channels: int) -> nn.Module:
-        return nn.Linear(self.embedding_size, out_channels)
+
+@BACKBONES.register("sgc", help="simplified graph convolution, a linear model on S²X (Wu et al. 2019)")
+class SGC(Backbone):
+    """Simplified graph convolution (Wu et al. 2019): softmax regression on ``S^K X``.
+
+    Args:
+        hops: K, the number of propagation steps.
+    """
+
+    lr = 0.2
+    weight_decay = 5e-6
+
+    def __init__(self, in_channels: int, out_channels: int | None = None, hops: int = 2) -> None:
+        at_least_one(hops=hops)
+        super().__init__(out_channels, [Propagate(hops)], nn.Identity(), 0.0, in_channels)
