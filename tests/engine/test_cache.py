@@ -11,7 +11,7 @@ from ergnn.data import Graph
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.cache import Cache, version_of
 from ergnn.engine.features import sparse_x
-from ergnn.engine.inference import layerwise_embed
+from ergnn.engine.outputs import layerwise_embed
 from ergnn.nn.backbones import BACKBONES
 
 

@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ergnn.data import Graph
-from ergnn.engine import adjacency, inference
-from ergnn.engine.inference import layerwise_embed, layerwise_logits, prefers_layers
+from ergnn.engine import adjacency, outputs
 from ergnn.engine.objective import FieldObjective
-from ergnn.engine.outputs import embed
+from ergnn.engine.outputs import embed, layerwise_embed, layerwise_logits, prefers_layers
 from ergnn.engine.plain import PlainModel
 from ergnn.nn.backbones import BACKBONES
 from ergnn.nn.examples import Examples
@@ -22,7 +21,7 @@ from nn.cases import examples_of, messy_graphs, model_of, reference_logits
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adjacency, "CHUNK_EDGES", 13)
-    monkeypatch.setattr(inference, "ROWS", 5)
+    monkeypatch.setattr(outputs, "ROWS", 5)
 
 
 @pytest.mark.parametrize("name", list(BACKBONES))
@@ -56,7 +55,7 @@ def test_embeddings_of_a_large_field_are_computed_layer_by_layer(monkeypatch: py
     graph = random_graph(n=60, p_edge=0.3)
     model = model_of("gat", graph.num_features, [3], dtype=torch.float32)
     on_field = embed(model, graph, torch.arange(60))
-    monkeypatch.setattr(inference, "FIELD_EDGES", 50)
+    monkeypatch.setattr(outputs, "FIELD_EDGES", 50)
     calls = []
     monkeypatch.setattr("ergnn.engine.outputs.layerwise_embed", lambda *a: calls.append(a) or layerwise_embed(*a))
     assert torch.allclose(embed(model, graph, torch.arange(60)), on_field, atol=1e-5)
@@ -66,13 +65,13 @@ def test_embeddings_of_a_large_field_are_computed_layer_by_layer(monkeypatch: py
 def test_few_nodes_of_a_large_graph_are_scored_on_their_field(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = random_graph(n=200, p_edge=0.05)  # about 10 neighbors each
     gat, mlp = (model_of(name, graph.num_features, [3]) for name in ("gat", "mlp"))
-    monkeypatch.setattr(inference, "FIELD_EDGES", 1000)
+    monkeypatch.setattr(outputs, "FIELD_EDGES", 1000)
     assert graph.num_edges > 1000
     assert not prefers_layers(gat, graph, torch.arange(2))  # 20 + 200 edges
     assert prefers_layers(gat, graph, torch.arange(150))
     assert not prefers_layers(mlp, graph, torch.arange(200))  # uses no edges
     assert not prefers_layers(PlainModel(gat), graph, torch.arange(150))
-    monkeypatch.setattr(inference, "FIELD_EDGES", graph.num_edges)
+    monkeypatch.setattr(outputs, "FIELD_EDGES", graph.num_edges)
     assert not prefers_layers(gat, graph, torch.arange(200))
 
 
@@ -80,8 +79,8 @@ def test_only_the_required_nodes_are_encoded_if_they_are_few(monkeypatch: pytest
     graph = random_graph(n=200, p_edge=0.02)
     model = model_of("gcn", graph.num_features, [3])
     encoded = []
-    encode = inference._encode
-    monkeypatch.setattr(inference, "_encode", lambda *a: encoded.append(a[2].numel()) or encode(*a))
+    encode = outputs._encode
+    monkeypatch.setattr(outputs, "_encode", lambda *a: encoded.append(a[2].numel()) or encode(*a))
     for _ in range(2):
         layerwise_embed(model, graph, torch.arange(3))
     assert encoded == [3, 3]
@@ -95,8 +94,8 @@ def test_embeddings_are_cached_until_parameters_or_graph_change(name: str, monke
     graph, other = (random_graph(n=60, p_edge=0.2, seed=seed) for seed in (0, 1))
     model = model_of(name, graph.num_features, [3, 3])
     encoded = []
-    encode = inference._encode
-    monkeypatch.setattr(inference, "_encode", lambda *a: encoded.append(a) or encode(*a))
+    encode = outputs._encode
+    monkeypatch.setattr(outputs, "_encode", lambda *a: encoded.append(a) or encode(*a))
     nodes, heads = torch.arange(60), torch.zeros(60, 1).long()
 
     def score(where: Graph = graph, head: int = 0) -> float:

@@ -14,8 +14,7 @@ from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, GINConv, SAGEConv, T
 from ergnn.data import Graph
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.blocks import make_block
-from ergnn.engine.dropout import dropout_keys
-from ergnn.engine.dropout_stream import DropoutStream
+from ergnn.engine.dropout import DropoutStream, dropout_keys
 from ergnn.engine.features import DenseFeatures, features_of
 from ergnn.nn.layers import form_of, has_form
 from graphs import random_graph

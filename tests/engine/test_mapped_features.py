@@ -17,7 +17,7 @@ from ergnn.data import Graph
 from ergnn.data.mapped import mapped
 from ergnn.nn.backbones.convolutional import GAT
 from ergnn.nn.examples import Examples
-from ergnn.engine.inference import layerwise_logits
+from ergnn.engine.outputs import layerwise_logits
 from ergnn.engine.objective import make_objective
 from ergnn.engine.sampling import Sampling
 

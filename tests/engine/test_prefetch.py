@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ergnn.engine.prefetch import prefetched
+from ergnn.engine.minibatches import prefetched
 
 
 def threads() -> int:

@@ -9,7 +9,7 @@ import torch
 
 from ergnn.config.errors import InputError
 from ergnn.data import TaskStream
-from ergnn.engine import inference
+from ergnn.engine import outputs
 from ergnn.engine.minibatches import MiniBatches
 from ergnn.engine.objective import make_objective
 from ergnn.engine.sampling import Sampling
@@ -126,9 +126,9 @@ def test_predictions_layer_by_layer_equal_those_on_fields(backbone: str, monkeyp
         made.observe(task)
     every = torch.arange(120)
     on_fields = made.predict_proba(every)
-    monkeypatch.setattr(inference, "FIELD_EDGES", 10)
+    monkeypatch.setattr(outputs, "FIELD_EDGES", 10)
     calls = []
-    layerwise = inference.layerwise_logits
+    layerwise = outputs.layerwise_logits
     monkeypatch.setattr("ergnn.engine.outputs.layerwise_logits", lambda *a: calls.append(a) or layerwise(*a))
     assert torch.allclose(made.predict_proba(every), on_fields, atol=1e-5)
     assert len(calls) == (backbone != "mlp")

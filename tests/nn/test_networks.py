@@ -12,11 +12,11 @@ from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv
 
 from ergnn.config.errors import InputError
 from ergnn.data import Graph
-from ergnn.engine import adjacency, inference
+from ergnn.engine import adjacency, outputs
 from ergnn.engine.curvature import gauss_newton_product, gradient, hessian_product
 from ergnn.engine.dropout import dropout_keys
-from ergnn.engine.inference import layerwise_logits
 from ergnn.engine.objective import FieldObjective, make_objective
+from ergnn.engine.outputs import layerwise_logits
 from ergnn.engine.sampling import Sampling
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
@@ -85,7 +85,7 @@ def test_scores_and_gradients_equal_those_on_the_whole_graph(
     graph = random_graph(directed=True, self_loops=True, isolated=2, dtype=torch.float64, sparse=sparse)
     examples = some_examples(graph)
     wanted, slopes = reference_logits(model, examples), reference_gradient(model, examples)
-    monkeypatch.setattr(inference, "ROWS", 5)
+    monkeypatch.setattr(outputs, "ROWS", 5)
     found = layerwise_logits(model, graph, examples.nodes, examples.heads)
     assert_near(found, wanted.detach())
     fields = [make_objective([model], [examples]), make_objective([model], [examples], sampling=all_neighbors(model))]

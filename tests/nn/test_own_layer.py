@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from ergnn.data import Graph
 from ergnn.engine import adjacency
-from ergnn.engine.inference import layerwise_logits
 from ergnn.engine.objective import FieldObjective, make_objective
+from ergnn.engine.outputs import layerwise_logits
 from ergnn.engine.sampling import Sampling
 from ergnn.folder import LearnerFolder
 from ergnn.folder.settings import Settings

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ergnn.engine.adjacency import Adjacency, merge_loops, pointers
-from ergnn.engine.dropout_stream import DropoutStream
+from ergnn.engine.dropout import DropoutStream
 from ergnn.engine.features import DenseFeatures, DroppedFeatures, InputFeatures, SparseFeatures
 from ergnn.engine.sampling import ALL, sample_neighbors
 from ergnn.engine.slots import SlotRows, model_positions, offsets

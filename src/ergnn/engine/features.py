@@ -10,7 +10,6 @@ from torch import Tensor
 
 from ergnn.data.graph import Graph
 from ergnn.engine.cache import Cache
-from ergnn.engine.kernels.projection import project_dense, project_sparse
 from ergnn.engine.slots import SlotRows, model_positions, offsets
 from ergnn.engine.sparse import SparsePattern, spmm
 
@@ -76,6 +75,8 @@ class DroppedFeatures:
 
     def project(self, weight: Tensor, rows: SlotRows) -> Tensor:
         """Compute ``X W`` for features in ``rows``; ``weight`` is ``[models, features, out]``."""
+        from ergnn.engine.kernels.triton_projection import project_dense, project_sparse
+
         h = self.features
         if isinstance(h, SparseFeatures):
             return project_sparse((h.pattern, h.value, h.position), h.transposed, weight, self.key, self.p)

@@ -11,7 +11,7 @@ from torch import Tensor
 from ergnn.data.csr import row_chunks
 from ergnn.engine.adjacency import Adjacency
 from ergnn.engine.blocks import BaseBlock
-from ergnn.engine.dropout_stream import DropoutStream
+from ergnn.engine.dropout import DropoutStream
 from ergnn.engine.kernels.attention import attention
 from ergnn.engine.kernels.links import Links
 from ergnn.engine.kernels.sums import neighbor_sum

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import torch
 
 from ergnn.data.hashing import stream_key
-from ergnn.engine.distributed import SingleProcess
+from ergnn.engine.distributed import ALONE, Ranks
 from ergnn.engine.losses import Objective
-from ergnn.engine.prefetch import prefetched
+
+T = TypeVar("T")
+_END = object()
 
 
 class MiniBatches:
@@ -25,16 +29,14 @@ class MiniBatches:
     several ranks (:mod:`ergnn.engine.distributed`), every batch is divided among them.
     """
 
-    def __init__(
-        self, objective: Objective, size: int, own: int, seed: int, group: SingleProcess | None = None
-    ) -> None:
+    def __init__(self, objective: Objective, size: int, own: int, seed: int, ranks: Ranks = ALONE) -> None:
         weights = objective.weights
         self.objective = objective
         if objective.sampling is None:
             self.objective = objective.batch(torch.arange(weights.numel(), device=weights.device))
         self.size, self.own = size, own
         self.others = own + weights[own:].nonzero().flatten()
-        self.seed, self.group = seed, group or SingleProcess()
+        self.seed, self.ranks = seed, ranks
 
     def __len__(self) -> int:
         return -(-self.own // self.size)
@@ -54,4 +56,17 @@ class MiniBatches:
                 sample = self.others[torch.randperm(count, generator=generator)[: self.size].to(device)]
                 index = torch.cat([index, sample])
                 scaled = torch.cat([scaled, weights[sample] * (count / sample.numel())])
-            yield self.objective.batch(*self.group.pick(index, scaled), key=stream_key(self.seed, epoch, i))
+            yield self.objective.batch(*self.ranks.pick(index, scaled), key=stream_key(self.seed, epoch, i))
+
+
+def prefetched(items: Iterable[T]) -> Iterator[T]:
+    """Yield the items in order, each prepared by a thread while the one before is in use.
+
+    An error is raised at the position of the item that caused it. If the consumer stops early, so does the thread.
+    """
+    iterator = iter(items)
+    with ThreadPoolExecutor(1, thread_name_prefix="ergnn-prefetch") as thread:
+        future = thread.submit(next, iterator, _END)
+        while (item := future.result()) is not _END:
+            future = thread.submit(next, iterator, _END)
+            yield item  # type: ignore[misc]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ergnn.config.errors import InputError
 from ergnn.engine.adjacency import adjacency_of
-from ergnn.engine.dropout_stream import DropoutStream
+from ergnn.engine.dropout import DropoutStream
 from ergnn.engine.features import DenseFeatures
 from ergnn.engine.field import Field, join_fields, make_field
 from ergnn.engine.losses import MASKED, Entry, Objective, ParamDict, head_positions

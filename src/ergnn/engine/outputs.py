@@ -1,8 +1,13 @@
-"""Embeddings and scores of trained models, in evaluation mode: of one model, or of several in one pass."""
+"""Embeddings and scores of trained models, in evaluation mode: on fields, of several models in one pass, or by layers.
+
+Computing each chunk of many nodes on its own receptive field would recompute the same rows in many chunks. Layer-wise
+inference computes each layer once for all required nodes: it multiplies all rows by the layer's matrix (``Z = H W``,
+short rows), then sums over neighbors in chunks of rows. Memory is limited to ``Z`` and the edges of one chunk.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -10,17 +15,28 @@ from torch import Tensor, nn
 
 from ergnn.config.errors import InputError
 from ergnn.data.graph import Graph
-from ergnn.engine.adjacency import adjacency_of
-from ergnn.engine.dropout_stream import DropoutStream
+from ergnn.engine.adjacency import Adjacency, adjacency_of
+from ergnn.engine.blocks import make_block
+from ergnn.engine.cache import Cache
+from ergnn.engine.dropout import DropoutStream
 from ergnn.engine.features import DenseFeatures
 from ergnn.engine.field import make_field
-from ergnn.engine.inference import FIELD_EDGES, layerwise_embed, layerwise_logits, prefers_layers
+from ergnn.engine.losses import MASKED
 from ergnn.engine.objective import FieldObjective, encode, encoder_parameters, make_objective
+from ergnn.engine.propagation import ALL_CACHED, MAX_CACHED, propagate
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
+from ergnn.nn.layers import Params, form_of
 
 CHUNK = 8192
 """Number of nodes whose receptive fields are joined."""
+FIELD_EDGES = 1 << 21
+"""Maximum number of edges of a field; nodes with a larger field are scored layer by layer."""
+ROWS = 8192
+"""Number of rows per chunk of a product."""
+
+Lookup = Callable[[Tensor], Tensor]
+"""A function that returns rows by node id."""
 
 
 def logits_of(model: nn.Module, graph: Graph, nodes: Tensor, heads: Tensor) -> Tensor:
@@ -62,7 +78,7 @@ def logits_together(models: Sequence[Backbone], graph: Graph, nodes: Tensor, hea
     """Compute the scores ``[n, outputs]`` of nodes with each of several models of the same architecture.
 
     The field is built once. On a GPU, a forward pass computes several models, with about
-    :data:`~ergnn.engine.inference.FIELD_EDGES` edges at once.
+    :data:`FIELD_EDGES` edges at once.
     """
     none = torch.zeros_like(nodes)
     examples, at_once, made = Examples(graph, nodes, heads, none, none.float()), 1, dict[int, FieldObjective]()
@@ -81,3 +97,115 @@ def _plain_call(model: nn.Module, function: Any, graph: Graph) -> Tensor:
     model.eval()
     dtype = next((p.dtype for p in model.parameters()), torch.float32)
     return function(graph.dense_x().to(dtype), graph.edge_index)
+
+
+def prefers_layers(model: nn.Module, graph: Graph, nodes: Tensor) -> bool:
+    """Return whether the field of ``nodes`` is estimated to have more than :data:`FIELD_EDGES` edges.
+
+    The result is False on a GPU, whose kernels support large fields.
+    """
+    if not isinstance(model, Backbone) or not model.runs_on_fields or graph.num_edges <= FIELD_EDGES:
+        return False
+    if graph.x.is_cuda:
+        return False
+    adj = adjacency_of(graph)
+    edges = int((adj.rowptr[nodes + 1] - adj.rowptr[nodes]).sum())
+    total = 0
+    for _ in range(model.num_hops):
+        total += edges
+        edges = min(edges * graph.num_edges // graph.num_nodes, graph.num_edges)
+    return total > FIELD_EDGES
+
+
+def layerwise_embed(model: Backbone, graph: Graph, nodes: Tensor) -> Tensor:
+    """Compute the input of the output layer at ``nodes`` layer by layer; see :func:`embed`."""
+    with torch.no_grad():
+        return _encoder(model, graph, nodes)(nodes)
+
+
+def layerwise_logits(model: Backbone, graph: Graph, nodes: Tensor, heads: Tensor) -> Tensor:
+    """Compute the scores ``[n, outputs]`` of nodes by their ``heads`` (``[n, r]``), as :class:`FieldObjective` does."""
+    with torch.no_grad():
+        adj, form = adjacency_of(graph), form_of(model.heads[0])
+        wanted = torch.unique(nodes)
+        needed = adj.neighborhood(wanted) if form.aggregation is not None else wanted
+        embedded = _encoder(model, graph, needed)
+        used = torch.unique(heads).tolist()
+        width = max(model.head_widths[head] for head in used)
+        out = torch.full((*heads.shape, width), MASKED, dtype=model.dtype, device=nodes.device)
+        for head in used:
+            row, position = (heads == head).nonzero().unbind(1)
+            scored = torch.unique(nodes[row])
+            scores = _layer(model.heads[head], adj, embedded, needed, scored)
+            out[row, position, : scores.size(1)] = scores[torch.searchsorted(scored, nodes[row])]
+        return out.flatten(1)
+
+
+_ENCODED: Cache[Tensor] = Cache(ALL_CACHED, Tensor.numel)
+"""The encoder's output for all nodes: after a task, the nodes of all tasks so far are scored one after another."""
+
+
+def _encoder(model: Backbone, graph: Graph, nodes: Tensor) -> Lookup:
+    """Return the encoder's output for ``nodes``, from the cache if possible."""
+    n, everything = graph.num_nodes, torch.arange(graph.num_nodes, device=nodes.device)
+    sources = [model, graph.x, graph.edge_index, *model.convs.parameters()]
+    cached = _ENCODED.find(sources, model.dtype)
+    if cached is not None:
+        return _lookup(everything, cached)
+    reads_neighbors = model.propagated_hops or any(form_of(conv).aggregation for conv in model.learned_layers)
+    needed = adjacency_of(graph).neighborhood(nodes) if reads_neighbors else nodes
+    if 2 * needed.numel() < n or n * model.embedding_size > MAX_CACHED:
+        return _encode(model, graph, nodes)
+    lookup = _encode(model, graph, everything)
+    _ENCODED.store(sources, lookup(everything), model.dtype)
+    return lookup
+
+
+def _encode(model: Backbone, graph: Graph, nodes: Tensor) -> Lookup:
+    """Compute the encoder's output for ``nodes``."""
+    adj, dtype = adjacency_of(graph), model.dtype
+    hops, layers = model.propagated_hops, model.learned_layers
+    sets = [torch.unique(nodes)]  # output nodes of each layer, last layer first, then input nodes of the first layer
+    for conv in reversed(layers):
+        sets.append(adj.neighborhood(sets[-1]) if form_of(conv).aggregation is not None else sets[-1])
+    inputs = sets.pop()
+
+    def features(part: Tensor) -> Tensor:
+        return graph.rows(part).to(dtype)
+
+    rows: Lookup = features if not hops else _lookup(inputs, propagate(graph, hops, nodes=inputs, dtype=dtype))
+    for conv in layers:
+        outputs = sets.pop()
+        value = model.activation(_layer(conv, adj, rows, inputs, outputs))
+        rows, inputs = _lookup(outputs, value), outputs
+    return rows
+
+
+def _layer(conv: nn.Module, adj: Adjacency, rows: Lookup, inputs: Tensor, outputs: Tensor) -> Tensor:
+    """Compute the rows of nodes ``outputs`` of one layer from the rows of nodes ``inputs``."""
+    params: Params = {name: _transpose(value.detach()).unsqueeze(0) for name, value in conv.named_parameters()}
+    form, drop, out = form_of(conv), DropoutStream(None), []
+    weight, params = _projected(params, form.projections)
+    z = torch.cat([rows(part) @ weight for part in inputs.split(ROWS)])
+    projected = _lookup(inputs, z)
+    for part in adj.chunks(outputs):
+        block, source = make_block(adj, form.aggregation, part, torch.zeros_like(part), 1, z.dtype)
+        out.append(form.forward(conv, params, projected(source), block, drop))
+    return torch.cat(out)
+
+
+def _projected(params: Params, names: tuple[str, ...]) -> tuple[Tensor, Params]:
+    """Return all projections of a layer as one matrix, and the layer's parameters for rows multiplied by it."""
+    weight = torch.cat([params[name][0] for name in names], dim=1)
+    select = torch.eye(weight.size(1), dtype=weight.dtype, device=weight.device)
+    parts = select.split([params[name].size(2) for name in names], dim=1)
+    return weight, {**params, **{name: part.unsqueeze(0) for name, part in zip(names, parts, strict=True)}}
+
+
+def _lookup(nodes: Tensor, value: Tensor) -> Lookup:
+    """Return a function that looks up rows of ``value`` by node id; ``nodes`` are ascending."""
+    return lambda wanted: value[torch.searchsorted(nodes, wanted)]
+
+
+def _transpose(value: Tensor) -> Tensor:
+    return value.t() if value.dim() == 2 else value

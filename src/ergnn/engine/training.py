@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ergnn.config.errors import DivergedError, InputError
 from ergnn.config.learner_config import LearnerConfig, check_training
-from ergnn.engine.distributed import ProcessGroup, SingleProcess, process_group
+from ergnn.engine.distributed import ALONE, Ranks, current_ranks
 from ergnn.engine.dropout import dropout_keys
 from ergnn.engine.minibatches import MiniBatches
 from ergnn.engine.objective import Objective, ParamDict
@@ -219,8 +219,9 @@ def train_in_phases(
         stream: number of the GPU stream for recorded steps; steps in the same stream run one after another.
     """
     rounds = [objectives] if isinstance(objectives, Objective) else list(objectives)
-    objective, group = rounds[0], process_group()
-    params, device = group.parameters(objective), objective.targets.device
+    objective, ranks = rounds[0], current_ranks() or ALONE
+    params = {name: value.requires_grad_() for name, value in objective.parameters().items()}
+    device = objective.targets.device
     settings: dict[str, Any] = {"lr": training.lr, "weight_decay": training.weight_decay}
     optimizer = make_optimizer(training.optimizer, list(params.values()), models=len(seeds), **settings)
     start = 0 if resume is None else _restore(objective, params, optimizer, resume, training)
@@ -232,11 +233,11 @@ def train_in_phases(
         if len(seeds) != 1:
             raise InputError(f"mini-batches support one model at a time; {len(seeds)} are trained side by side")
         count = objective.weights.numel() if own is None else own
-        mini = MiniBatches(objective, training.batch_size, count, seeds[0] * 1_000_003 + task * 7919 + 29, group)
+        mini = MiniBatches(objective, training.batch_size, count, seeds[0] * 1_000_003 + task * 7919 + 29, ranks)
     per_epoch = 1 if mini is None else len(mini)
     _resume_hooks(hooks, start * per_epoch, resume, device)
     keys = dropout_keys(seeds, task, training.epochs * per_epoch, objective.dropout_sites, device)
-    steps = _Steps(objective, params, optimizer, group, on_epoch, hooks, penalties, best)
+    steps = _Steps(objective, params, optimizer, ranks, on_epoch, hooks, penalties, best)
     epochs = range(start, training.epochs)
     if mini is None and steps.recordable(rounds) and len(epochs) >= GRAPH_FROM:
         for param_group in optimizer.param_groups:
@@ -244,7 +245,7 @@ def train_in_phases(
         recorded = [Recorded(partial(steps.take, batch), side_stream(device, stream)) for batch in rounds]
         yield from recorded_epochs(recorded, keys, epochs, steps)
     else:
-        rounds = [group.share(part) for part in rounds] if mini is None else rounds
+        rounds = [ranks.share(batch) for batch in rounds] if mini is None else rounds
         for epoch in epochs:
             losses = torch.zeros(len(seeds), device=device)
             batches = [rounds[epoch % len(rounds)]] if mini is None else mini.of_epoch(epoch)
@@ -267,13 +268,13 @@ class _Steps:
         objective: Objective,
         params: ParamDict,
         optimizer: torch.optim.Optimizer,
-        group: SingleProcess,
+        ranks: Ranks,
         on_epoch: OnEpoch | None,
         hooks: Sequence[StepHook | None],
         penalties: Sequence[Penalty | None],
         best: BestEpoch | None,
     ) -> None:
-        self.objective, self.params, self.optimizer, self.group, self.best = objective, params, optimizer, group, best
+        self.objective, self.params, self.optimizer, self.ranks, self.best = objective, params, optimizer, ranks, best
         self.on_epoch, self.hooks, self.hook = on_epoch, hooks, join_hooks(hooks)
         self.penalties = penalties if any(penalties) else ()
         self._models = [objective.part(i) for i in range(len(self.penalties))]
@@ -281,22 +282,22 @@ class _Steps:
     def recordable(self, rounds: Sequence[Objective]) -> bool:
         """Return whether the steps can be recorded as CUDA graphs."""
         same_operations = all(part.recordable for part in rounds) and (self.hook is None or self.hook.recordable)
-        alone = not isinstance(self.group, ProcessGroup)
-        return self.objective.targets.is_cuda and alone and same_operations and not self.penalties
+        return self.objective.targets.is_cuda and self.ranks.size == 1 and same_operations and not self.penalties
 
     def take(self, batch: Objective, key: Tensor) -> Tensor:
         """Take a step, and return the loss of each model before it."""
         self.optimizer.zero_grad()
-        loss = self.group.loss(batch, self.params, key)
+        loss = batch.model_losses(self.params, self.ranks.dropout_keys(key))
         if self.penalties:
-            loss = loss + total_penalties(self.penalties, self._models, self.params)
+            loss = loss + total_penalties(self.penalties, self._models, self.params) / self.ranks.size
         loss.sum().backward()
+        self.ranks.sum_gradients(self.params)
         if self.hook is not None:
             self.hook.before_step(self.params)
         self.optimizer.step()
         if self.hook is not None:
             self.hook.after_step(self.params, self.optimizer)
-        return loss.detach()
+        return loss.detach() * self.ranks.size
 
     def end(self) -> None:
         """Finish a step, also one of a recording."""

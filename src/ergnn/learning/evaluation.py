@@ -15,9 +15,8 @@ from ergnn.config.errors import InputError, check_choice, truncate
 from ergnn.data.stream import Task, TaskStream
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.hardware import use_threads
-from ergnn.engine.inference import prefers_layers
 from ergnn.engine.objective import FieldObjective, can_be_stacked
-from ergnn.engine.outputs import CHUNK, logits_together
+from ergnn.engine.outputs import CHUNK, logits_together, prefers_layers
 from ergnn.engine.plain import PlainModel
 from ergnn.learning.callbacks import Callback
 from ergnn.learning.learner import SPLITS, Learner

@@ -17,8 +17,7 @@ from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.cache import Cache
 from ergnn.engine.hardware import find_device, use_threads
-from ergnn.engine.inference import prefers_layers
-from ergnn.engine.outputs import CHUNK, logits_of
+from ergnn.engine.outputs import CHUNK, logits_of, prefers_layers
 from ergnn.engine.plain import PlainModel
 from ergnn.learning.callbacks.base import Callback
 from ergnn.learning.metrics import METRICS, accuracy

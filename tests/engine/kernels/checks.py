@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from engine.kernels.cases import edges_of, inputs_of, links_of, off, written_out
-from ergnn.engine.dropout import keep_scale
-from ergnn.engine.dropout_stream import DropoutStream
+from ergnn.engine.dropout import DropoutStream, keep_scale
 from ergnn.engine.features import DenseFeatures, DroppedFeatures, SparseFeatures
 from ergnn.engine.kernels.attention import attention
 from ergnn.engine.kernels.sums import neighbor_sum

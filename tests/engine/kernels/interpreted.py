@@ -5,14 +5,15 @@ from __future__ import annotations
 import torch
 
 from engine.kernels.checks import PROJECTIONS, check_attention, check_dropped, check_projection, check_sums
-from ergnn.engine.kernels import device, links
+from ergnn.engine import kernels
+from ergnn.engine.kernels import links
 
 QUICK = ("GAT's last layer", "rows without links", "no links at all", "no links but each row's own")
 """The interpreter takes minutes for the others; they run on GPUs."""
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    device.ON_CPU = True
+    kernels.ON_CPU = True
     check_dropped("cpu")
     for sizes, features, outputs, probability in PROJECTIONS:
         for sparse in (False, True):

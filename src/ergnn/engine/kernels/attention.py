@@ -9,8 +9,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from ergnn.config.errors import CurvatureError
-from ergnn.engine.kernels import torch_attention
-from ergnn.engine.kernels.device import runs_on_triton
+from ergnn.engine.kernels import runs_on_triton, torch_attention
 from ergnn.engine.kernels.links import AttentionEdges, Links
 
 NO_HESSIAN = (

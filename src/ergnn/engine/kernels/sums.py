@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from ergnn.data.csr import row_chunks
-from ergnn.engine.kernels.device import runs_on_triton
+from ergnn.engine.kernels import runs_on_triton
 from ergnn.engine.kernels.links import Links
 
 CHUNK_EDGES = 1 << 22

@@ -24,7 +24,7 @@ from ergnn.engine.dropout import threshold
 from ergnn.engine.kernels import triton_backward, triton_forward
 from ergnn.engine.kernels.links import AttentionEdges, Links, Segments
 from ergnn.engine.kernels.torch_attention import Values
-from ergnn.engine.kernels.triton_gather import Shape
+from ergnn.engine.kernels.triton_common import Shape
 
 PEAKS = 256
 """Number of values that a program compares at a time."""

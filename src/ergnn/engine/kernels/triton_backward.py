@@ -6,19 +6,19 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ergnn.engine.kernels.triton_gather import (
+from ergnn.engine.kernels.triton_common import (
     bound,
     column,
     following,
     gather,
     gather_heads,
+    keeps,
     lanes,
     leaky,
     leaky_slope,
     power,
     store,
 )
-from ergnn.engine.kernels.triton_masks import keeps
 
 
 @triton.jit(do_not_specialize=["rows"])

@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from ergnn.engine.dropout import threshold
-from ergnn.engine.kernels.triton_masks import keeps_entry
+from ergnn.engine.kernels.triton_common import keeps_entry
+from ergnn.engine.sparse import SparsePattern
 
 ROWS, FEATURES, WIDEST = 64, 32, 64
 """Size of a tile of dense features, and number of outputs computed at a time."""
@@ -92,27 +97,21 @@ def _outputs(width: int) -> int:
     return min(WIDEST, max(16, triton.next_power_of_2(width)))
 
 
-def dense(x: Tensor, start: Tensor, largest: int, weight: Tensor, key: Tensor, p: float) -> Tensor:
-    models, features, width = weight.shape
-    out, block = x.new_empty(x.size(0), width), _outputs(width)
-    grid = (triton.cdiv(largest, ROWS), models, triton.cdiv(width, block))
-    _dense[grid](
-        x, weight, start, key, out, threshold(p), 1.0 / (1.0 - p), features, width, ROWS, FEATURES, block, num_warps=4
-    )
+def _launch_dense(
+    kernel, x: Tensor, start: Tensor, tiles: int, other: Tensor, out: Tensor, key: Tensor, p: float
+) -> Tensor:
+    """Run a kernel of dense features on ``tiles`` tiles of rows, or of features, per model."""
+    width = other.size(-1)
+    block = _outputs(width)
+    grid = (tiles, key.numel(), triton.cdiv(width, block))
+    kernel[grid](
+        x, other.contiguous(), start, key, out, threshold(p), 1.0 / (1.0 - p), x.size(1), width, ROWS, FEATURES, block,
+        num_warps=4,
+    )  # fmt: skip
     return out
 
 
-def dense_backward(x: Tensor, start: Tensor, grad: Tensor, models: int, key: Tensor, p: float) -> Tensor:
-    features, width = x.size(1), grad.size(1)
-    out, block = x.new_empty(models, features, width), _outputs(width)
-    grid = (triton.cdiv(features, FEATURES), models, triton.cdiv(width, block))
-    _dense_backward[grid](
-        x, grad, start, key, out, threshold(p), 1.0 / (1.0 - p), features, width, ROWS, FEATURES, block, num_warps=4
-    )
-    return out
-
-
-def sparse(
+def _sparse_product(
     rowptr: Tensor, col: Tensor, value: Tensor, position: Tensor, features: int, by_row: bool,
     h: Tensor, key: Tensor, p: float,
 ) -> Tensor:  # fmt: skip
@@ -124,3 +123,67 @@ def sparse(
         features, width, by_row, ENTRIES, block, num_warps=1,
     )  # fmt: skip
     return out
+
+
+class _Dense(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, x: Tensor, start: Tensor, largest: int, key: Tensor, p: float) -> Tensor:
+        ctx.save_for_backward(x, start, key)
+        ctx.p = p
+        out = x.new_empty(x.size(0), weight.size(2))
+        return _launch_dense(_dense, x.contiguous(), start, triton.cdiv(largest, ROWS), weight, out, key, p)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, start, key = ctx.saved_tensors
+        out = x.new_empty(key.numel(), x.size(1), grad.size(1))
+        tiles = triton.cdiv(x.size(1), FEATURES)
+        return _launch_dense(_dense_backward, x.contiguous(), start, tiles, grad, out, key, ctx.p), *[None] * 5
+
+
+class _Sparse(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, weight: Tensor, entries: tuple[Any, ...], transposed: tuple[Any, ...], key: Tensor, p: float
+    ) -> Tensor:
+        ctx.save_for_backward(key)
+        ctx.shape, ctx.transposed, ctx.p = weight.shape, transposed, p
+        return _multiply(entries, weight.size(1), False, weight.reshape(-1, weight.size(2)), key, p)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (key,) = ctx.saved_tensors
+        out = _multiply(ctx.transposed, ctx.shape[1], True, grad, key, ctx.p)
+        return out.view(ctx.shape), None, None, None, None
+
+
+def _multiply(entries: tuple[Any, ...], features: int, by_row: bool, h: Tensor, key: Tensor, p: float) -> Tensor:
+    pattern, value, position = entries
+    return _sparse_product(pattern.rowptr, pattern.col, value, position, features, by_row, h.contiguous(), key, p)
+
+
+def project_dense(x: Tensor, start: Tensor, largest: int, weight: Tensor, key: Tensor, p: float) -> Tensor:
+    """Compute ``(X_m ∘ M_m) W_m`` for each model m, with the mask M of :func:`ergnn.engine.dropout.keep_scale`.
+
+    Args:
+        x: ``[rows, features]``, the rows of each model one after another.
+        start: first row of each model, and the number of rows.
+        largest: maximum number of rows of a model.
+        weight: ``[models, features, out]``.
+        key: dropout key of each model.
+        p: dropout probability.
+    """
+    return _Dense.apply(weight, x, start, largest, key, p)
+
+
+def project_sparse(
+    entries: tuple[SparsePattern, Tensor, Tensor],
+    transposed: tuple[SparsePattern, Tensor, Tensor],
+    weight: Tensor,
+    key: Tensor,
+    p: float,
+) -> Tensor:
+    """Compute the same for sparse features: pattern, values and positions of :class:`.SparseFeatures`."""
+    return _Sparse.apply(weight, entries, transposed, key, p)

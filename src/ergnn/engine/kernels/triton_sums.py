@@ -9,7 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ergnn.engine.kernels.links import Links
-from ergnn.engine.kernels.triton_gather import Shape
+from ergnn.engine.kernels.triton_common import Shape
 
 SHORT = 16
 """Rows of at most this number of entries are summed several per program, if most have only a few."""

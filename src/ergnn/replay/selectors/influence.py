@@ -10,8 +10,7 @@ from torch import Tensor
 
 from ergnn.config.errors import InputError, check_at_least, check_choice
 from ergnn.engine.adjacency import adjacency_of
-from ergnn.engine.curvature import Curvature, CurvatureKind, flatten, gradient, unflatten
-from ergnn.engine.influence import StackedCurvature
+from ergnn.engine.curvature import Curvature, CurvatureKind, StackedCurvature, flatten, gradient, unflatten
 from ergnn.engine.objective import Objective, ParamDict, can_be_stacked, make_objective
 from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import Selection, SelectionContext, Selector, Target, best_per_class
