@@ -25,7 +25,12 @@ def measure(args: argparse.Namespace, per_class: int, replay_batch: int | None) 
     accuracy, ratio, total = [], [], []
     for seed in range(args.first_seed, args.first_seed + args.seeds):
         made = make_stream(args.dataset, split="0.1/0.1/0.8", split_seed=seed, classes_per_task=1)
-        options = {"selector": "mf*", "per_class": per_class, "replay_batch": replay_batch, "class_balance": "none"}
+        options: dict[str, Any] = {
+            "selector": "mf*",
+            "per_class": per_class,
+            "replay_batch": replay_batch,
+            "class_balance": "none",
+        }
         learner = Learner(
             args.backbone, "replay", head="growing", epochs=args.epochs, weight_decay=3e-5, seed=seed, **options
         )

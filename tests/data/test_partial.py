@@ -25,10 +25,10 @@ class Listed:
         numbers = {f"n{node}": node for node in self.nodes}
         return np.array([numbers.get(name, -1) for name in ids], np.int64)
 
-    def neighbors(self, nodes: Array) -> tuple[Array, Array]:
+    def neighbors(self, nodes: Array) -> tuple[Array, Array, None]:
         pairs = sorted((place, a) for place, node in enumerate(nodes) for a, b in self.edges if b == node)
         row, source = np.array(pairs, np.int64).reshape(-1, 2).T
-        return row, source
+        return row, source, None
 
     def features(self, nodes: Array) -> np.ndarray | scipy.sparse.csr_matrix:
         return self.x[nodes] if self.dense else scipy.sparse.csr_matrix(self.x[nodes])

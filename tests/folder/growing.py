@@ -133,7 +133,7 @@ def own_graph(folder: LearnerFolder) -> Graph:
     """The folder's graph with dense features."""
     with folder.snapshot() as snapshot:
         nodes = snapshot.graph.nodes()
-        target, source = snapshot.graph.neighbors(nodes)
+        target, source, _ = snapshot.graph.neighbors(nodes)
         x = snapshot.graph.features(nodes)
         dense = torch.from_numpy(np.array(x if isinstance(x, np.ndarray) else x.toarray()))
         edges = torch.from_numpy(np.stack([np.searchsorted(nodes, source), target]))

@@ -258,7 +258,7 @@ class Audit:
             label, split, _ = graph.labels(nodes)
             assert {name: snapshot.classes[c] for name, c in zip(ids, label, strict=True) if c >= 0} == whole.label
             assert {name: SPLITS[i] for name, i in zip(ids, split, strict=True) if i >= 0} == whole.split
-            target, source = graph.neighbors(nodes)
+            target, source, _ = graph.neighbors(nodes)
             assert set(zip(graph.names(source), graph.names(nodes[target]), strict=True)) == whole.edges
             x = graph.stored_features(nodes)
             if graph.encoding:

@@ -27,7 +27,7 @@ FIXTURE = Path(__file__).with_name("fixtures") / "schema1"
 def test_the_file_says_what_it_is(folder: LearnerFolder) -> None:
     connection = sqlite3.connect(folder.root / FILE)
     found = {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")}
-    assert found == {"application_id": APPLICATION_ID, "user_version": 3}
+    assert found == {"application_id": APPLICATION_ID, "user_version": 4}
     assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
 
 
@@ -204,7 +204,7 @@ def test_migrations_run_once_and_all_or_nothing(tmp_path: Path, monkeypatch: pyt
     assert LearnerFolder(root).check() == []
     assert len(probabilities(folder)) == len(IDS)
     monkeypatch.setattr(database, "migrations", lambda: first)
-    with pytest.raises(FolderError, match=r"has schema 4; .* up to 3.*newer ergnn"):
+    with pytest.raises(FolderError, match=r"has schema 5; .* up to 4.*newer ergnn"):
         LearnerFolder(root)
 
 

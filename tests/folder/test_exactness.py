@@ -105,7 +105,7 @@ def test_degrees_at_the_rim_are_those_of_the_whole_graph(tmp_path: Path) -> None
     for nodes, edges in make_updates(2):
         folder.observe(nodes, edges)
     graph = folder.snapshot().graph
-    row, _ = graph.neighbors(np.arange(graph.next_node))
+    row, *_ = graph.neighbors(np.arange(graph.next_node))
     degree = np.bincount(row, minlength=graph.next_node)
     local = read_subgraph(graph, np.array([3]), 1, QUICK.limits)
     assert 1 < len(local.nodes) < graph.next_node

@@ -72,8 +72,9 @@ def as_text(report: dict[str, Any], max_rows: int | None = None) -> str:
     graph, lost = report["graph"], "drop" if report["exact"] else "forgetting"
     lines = [
         f"{report['folder']}: version {report['version']} of {', '.join(map(str, report['versions']))}",
-        f"graph: {graph['nodes']:,} nodes ({graph['labeled']:,} labeled), {graph['edges']:,} edges, "
-        f"{graph['features'] or 0:,} features, {graph['forgotten']:,} forgotten",
+        f"graph: {graph['nodes']:,} nodes ({graph['labeled']:,} labeled), {graph['edges']:,} "
+        f"{'weighted ' * graph['weighted']}edges, {graph['features'] or 0:,} features, "
+        f"{graph['forgotten']:,} forgotten",
         "bytes: " + ", ".join(f"{name} {size:,}" for name, size in report["bytes"].items()),
     ]
     if report["columns"]:

@@ -31,10 +31,11 @@ Array = NDArray[Any]
 class PartialGraph(Protocol):
     """A graph that is read in parts; nodes to read are ascending and unique.
 
-    ``find`` returns node numbers (-1 for an unknown id), ``neighbors`` the edges into some nodes (index into ``nodes``
-    and source, sorted by both), ``features`` float32 rows: a matrix if ``dense``, else in CSR form. If ``encoding`` is
-    not empty, they are scaled columns of a table. If ``structural``, columns that follow from edges are added
-    (:func:`ergnn.data.structure.features_of`). All nodes have numbers below ``next_node``.
+    ``find`` returns node numbers (-1 for an unknown id). ``neighbors`` returns the edges into some nodes: index into
+    ``nodes`` and source, sorted by both, and weights, or None if all are 1. ``features`` are float32 rows: a matrix if
+    ``dense``, else in CSR form. If ``encoding`` is not empty, they are scaled columns of a table. If ``structural``,
+    columns that follow from edges are added (:func:`ergnn.data.structure.features_of`). All nodes have numbers below
+    ``next_node``.
     """
 
     num_nodes: int
@@ -45,7 +46,7 @@ class PartialGraph(Protocol):
     structural: bool
 
     def find(self, ids: Sequence[str]) -> Array: ...
-    def neighbors(self, nodes: Array) -> tuple[Array, Array]: ...
+    def neighbors(self, nodes: Array) -> tuple[Array, Array, Array | None]: ...
     def features(self, nodes: Array) -> Any: ...
 
 
@@ -77,6 +78,14 @@ def find_all(graph: PartialGraph, ids: Sequence[str]) -> Array:
     return nodes
 
 
+def join_weights(first: Array | None, first_count: int, second: Array | None, second_count: int) -> Array | None:
+    """Weights of the edges of two lists, where None stands for 1."""
+    if first is None and second is None:
+        return None
+    pairs = ((first, first_count), (second, second_count))
+    return np.concatenate([np.ones(count, np.float32) if given is None else given for given, count in pairs])
+
+
 class ExtendedGraph:
     """A graph with additional nodes and edges.
 
@@ -85,26 +94,32 @@ class ExtendedGraph:
         ids: ids of the new nodes, whose numbers follow those of ``base``.
         features: features of the new nodes, in the form of ``base``.
         edges: ``[2, m]`` new sources and targets.
+        weights: weights of these edges, or None if all are 1.
     """
 
-    def __init__(self, base: PartialGraph, ids: Sequence[str], features: Any, edges: Array) -> None:
+    def __init__(
+        self, base: PartialGraph, ids: Sequence[str], features: Any, edges: Array, weights: Array | None = None
+    ) -> None:
         self.base, self.extra = base, features
         self.num_nodes, self.next_node = base.num_nodes + len(ids), base.next_node + len(ids)
         self.num_features, self.dense, self.encoding = base.num_features, base.dense, base.encoding
         self.structural = base.structural
         self.new_nodes = {name: base.next_node + i for i, name in enumerate(ids)}
-        self.edges = edges[:, np.lexsort(edges)]
+        order = np.lexsort(edges)
+        self.edges, self.weights = edges[:, order], None if weights is None else weights[order]
 
     def find(self, ids: Sequence[str]) -> Array:
         nodes = self.base.find(ids).tolist()
         return np.array([self.new_nodes.get(name, node) for name, node in zip(ids, nodes, strict=True)], np.int64)
 
-    def neighbors(self, nodes: Array) -> tuple[Array, Array]:
-        row, source = self.base.neighbors(nodes[nodes < self.base.next_node])
-        new = self.edges[:, np.isin(self.edges[1], nodes)]
+    def neighbors(self, nodes: Array) -> tuple[Array, Array, Array | None]:
+        row, source, weight = self.base.neighbors(nodes[nodes < self.base.next_node])
+        here = np.isin(self.edges[1], nodes)
+        new = self.edges[:, here]
+        weight = join_weights(weight, len(row), None if self.weights is None else self.weights[here], new.shape[1])
         row, source = np.concatenate([row, np.searchsorted(nodes, new[1])]), np.concatenate([source, new[0]])
         order = np.lexsort((source, row))
-        return row[order], source[order]
+        return row[order], source[order], None if weight is None else weight[order]
 
     def features(self, nodes: Array) -> Any:
         old = self.base.features(nodes[nodes < self.base.next_node])
@@ -147,8 +162,10 @@ def read_subgraph(
     """
     frontier = nodes = np.unique(roots)
     sources, targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    weights, count = None, 0
     for hop in range(hops + 1 if hops else 0):
-        row, source = graph.neighbors(frontier)
+        row, source, weight = graph.neighbors(frontier)
+        weights, count = join_weights(weights, count, weight, len(row)), count + len(row)
         target = frontier[row]
         if hop == hops:  # the rim: all edges but loops come from the empty node
             source = np.where(source == target, source, -1)
@@ -160,13 +177,15 @@ def read_subgraph(
     source, target = np.concatenate(sources), np.concatenate(targets)
     local_source = np.where(source < 0, len(nodes), np.searchsorted(nodes, source))
     edges = np.stack([local_source, np.searchsorted(nodes, target)])
+    order = np.lexsort(edges)
     y = np.full(len(nodes) + 1, UNLABELED, np.int64)
     if labels is not None:
         y[np.searchsorted(nodes, labels[0])] = labels[1]
     if graph.dense:
         limits.check_bytes(4 * graph.num_features * len(nodes), f"{len(nodes):,} nodes", "features take")
     x = _with_empty_row(features_of(graph, nodes))
-    return LocalGraph(Graph(x, torch.from_numpy(edges[:, np.lexsort(edges)]), torch.from_numpy(y)), nodes)
+    edge_weight = None if weights is None else torch.from_numpy(weights[order])
+    return LocalGraph(Graph(x, torch.from_numpy(edges[:, order]), torch.from_numpy(y), edge_weight=edge_weight), nodes)
 
 
 def _with_empty_row(features: Any) -> Tensor:

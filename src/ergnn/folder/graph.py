@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse
 
 from ergnn.config.errors import FolderError
-from ergnn.data.partial import Array, LabeledGraph
+from ergnn.data.partial import Array, LabeledGraph, join_weights
 from ergnn.data.tables.encoder import Encoder
 from ergnn.data.tables.kinds import Codes
 from ergnn.data.tables.node_tables import SPLITS
@@ -65,13 +65,20 @@ class StoredGraph:
         query = f"SELECT node FROM nodes WHERE {VISIBLE} ORDER BY node"
         return np.array([row[0] for row in self.connection.execute(query, {"v": self.version.number})], np.int64)
 
-    def neighbors(self, nodes: Array) -> tuple[Array, Array]:
-        lists = [row[2] for row in self._rows("adjacency", nodes)]
+    def neighbors(self, nodes: Array) -> tuple[Array, Array, Array | None]:
+        rows = self._rows("adjacency", nodes)
         with reading_values("the adjacency"):
-            sources = np.frombuffer(b"".join(lists), np.int32).astype(np.int64)
+            sources = np.frombuffer(b"".join([row[2] for row in rows]), np.int32).astype(np.int64)
             if sources.size and not 0 <= sources.min() <= sources.max() < self.next_node:
                 raise FolderError("an edge names a node that is not there: the database is damaged")
-            return np.repeat(np.arange(len(lists)), [len(data) // 4 for data in lists]), sources
+            index = np.repeat(np.arange(len(rows)), [len(row[2]) // 4 for row in rows])
+            if all(row[3] is None for row in rows):
+                return index, sources, None
+            ones = (np.ones(len(row[2]) // 4, np.float32).tobytes() if row[3] is None else row[3] for row in rows)
+            weights = np.frombuffer(b"".join(ones), np.float32)
+            if len(weights) != len(sources) or not np.isfinite(weights).all() or (weights < 0).any():
+                raise FolderError("weights of edges are not as many as edges, or not numbers: the database is damaged")
+            return index, sources, weights
 
     def features(self, nodes: Array) -> Any:
         return self.encode(self.stored_features(nodes))
@@ -147,7 +154,7 @@ class MemoryGraph:
         self._node_of = dict(zip(self._ids, nodes.tolist(), strict=True))
         self._row = np.full(stored.next_node, -1, np.int64)
         self._row[nodes] = np.arange(len(nodes))
-        row, self._sources = stored.neighbors(nodes)
+        row, self._sources, self._weights = stored.neighbors(nodes)
         self._ends = np.cumsum(np.bincount(row, minlength=len(nodes)))
         self._stored, self._labels_of, self.encode = stored.stored_features(nodes), stored.labels(nodes), stored.encode
         self._x = self.encode(self._stored)
@@ -161,13 +168,14 @@ class MemoryGraph:
     def nodes(self) -> Array:
         return self._nodes
 
-    def neighbors(self, nodes: Array) -> tuple[Array, Array]:
+    def neighbors(self, nodes: Array) -> tuple[Array, Array, Array | None]:
         rows = self._row[nodes]
         starts = np.where(rows > 0, self._ends[rows - 1], 0)
         counts = self._ends[rows] - starts
         row = np.repeat(np.arange(len(nodes)), counts)
         within = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return row, self._sources[starts[row] + within]
+        places = starts[row] + within
+        return row, self._sources[places], None if self._weights is None else self._weights[places]
 
     def features(self, nodes: Array) -> Any:
         return self._x[self._row[nodes]]
@@ -216,11 +224,12 @@ def write_update(
     old = np.union1d(targets[targets < graph.next_node], changed)
     if len(changed):
         old = np.union1d(old, _targets_of(graph, changed, directed)[0])
-    row, source = graph.neighbors(old)
+    row, source, weight = graph.neighbors(old)
+    weights = join_weights(weight, len(row), update.weights, update.edges.shape[1])
     edges = np.concatenate([np.stack([source, old[row]]), update.edges], axis=1)
     for table in ("nodes", "adjacency"):
         remove_rows(connection, table, changed, version)
-    write_adjacency(connection, np.union1d(renumber[np.union1d(old, targets)], new), renumber[edges], version)
+    write_adjacency(connection, np.union1d(renumber[np.union1d(old, targets)], new), renumber[edges], weights, version)
 
 
 def _blobs(features: Any) -> tuple[Iterable[bytes | None], Iterable[bytes]]:
@@ -238,13 +247,25 @@ def remove_rows(connection: sqlite3.Connection, table: str, nodes: Array, versio
     connection.execute(query, {"v": version, "nodes": json_list(nodes)})
 
 
-def write_adjacency(connection: sqlite3.Connection, nodes: Array, edges: Array, version: int) -> None:
-    """Replace the neighbors of nodes (ascending) from a version on by all ``edges`` ``[2, m]`` into them."""
+def write_adjacency(
+    connection: sqlite3.Connection, nodes: Array, edges: Array, weights: Array | None, version: int
+) -> None:
+    """Replace the neighbors of nodes (ascending) from a version on by all ``edges`` ``[2, m]`` into them.
+
+    An edge that is there twice keeps the larger weight.
+    """
     remove_rows(connection, "adjacency", nodes, version)
-    order = np.lexsort(edges)
-    sources, targets = edges[0][order].astype(np.int32), edges[1][order]
-    lists = [neighbors.tobytes() for neighbors in np.split(sources, np.searchsorted(targets, nodes))[1:]]
-    insert(connection, "adjacency", zip(nodes.tolist(), repeat(version), lists, strict=False))
+    order = np.lexsort(edges if weights is None else (weights, *edges))
+    edges = edges[:, order]
+    last = np.append((edges[:, 1:] != edges[:, :-1]).any(0), True)[: edges.shape[1]]
+    sources, targets = edges[0][last].astype(np.int32), edges[1][last]
+    starts = np.searchsorted(targets, nodes)
+    lists = [neighbors.tobytes() for neighbors in np.split(sources, starts)[1:]]
+    blobs: list[bytes | None] = [None] * len(nodes)
+    if weights is not None:
+        of_nodes = np.split(weights[order][last].astype(np.float32), starts)[1:]
+        blobs = [None if (values == 1).all() else values.tobytes() for values in of_nodes]
+    insert(connection, "adjacency", zip(nodes.tolist(), repeat(version), lists, blobs, strict=False))
 
 
 def remove_nodes(
@@ -252,20 +273,21 @@ def remove_nodes(
 ) -> int:
     """Remove nodes and their edges from a version on; returns the number of edges."""
     incoming = graph.neighbors(nodes)[1]
-    targets, edges = _targets_of(graph, nodes, directed)
+    targets, edges, weights = _targets_of(graph, nodes, directed)
     gone = np.isin(edges[0], nodes)
     for table in ("nodes", "labels", "adjacency"):
         remove_rows(connection, table, nodes, version)
-    write_adjacency(connection, targets, edges[:, ~gone], version)
+    write_adjacency(connection, targets, edges[:, ~gone], None if weights is None else weights[~gone], version)
     return len(incoming) + int(gone.sum())
 
 
-def _targets_of(graph: LabeledGraph, nodes: Array, directed: bool) -> tuple[Array, Array]:
-    """Other nodes with an edge from one of the nodes (ascending), and all edges ``[2, m]`` into them."""
+def _targets_of(graph: LabeledGraph, nodes: Array, directed: bool) -> tuple[Array, Array, Array | None]:
+    """Other nodes with an edge from one of the nodes (ascending), all edges ``[2, m]`` into them, and their weights."""
     others = np.setdiff1d(graph.neighbors(nodes)[1], nodes)
     if directed:  # lists have the sources of a node, not its targets
         others = np.setdiff1d(graph.nodes(), nodes)
-    row, source = graph.neighbors(others)
+    row, source, weight = graph.neighbors(others)
     target = others[row]
     targets = np.unique(target[np.isin(source, nodes)])
-    return targets, np.stack([source, target])[:, np.isin(target, targets)]
+    into = np.isin(target, targets)
+    return targets, np.stack([source, target])[:, into], None if weight is None else weight[into]

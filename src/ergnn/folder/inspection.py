@@ -42,6 +42,7 @@ def inspect_snapshot(snapshot: Snapshot) -> dict[str, Any]:
         "graph": {
             "nodes": version.nodes,
             "edges": version.edges,
+            "weighted": bool(version.state.get("weighted")),
             "labeled": version.labeled,
             "features": version.state["num_features"],
             "forgotten": version.next_node - version.nodes,

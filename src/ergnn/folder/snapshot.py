@@ -31,6 +31,8 @@ from ergnn.learning.learner import Learner
 from ergnn.methods import METHODS
 
 FolderLearner = NetworkLearner | SolvedLearner
+DESCRIBED = ("num_features", "feature_names", "encoder", "structure", "weighted")
+"""Entries of a version's state that describe the inputs of its model."""
 MIN_TEXT = 6
 """Ids and class names of fewer characters are not searched for in names of updates: they also occur by chance."""
 
@@ -79,7 +81,7 @@ class Snapshot:
             return self.graph
         bare = replace(nodes, labels=None, split=None, time=None, domain=None, row_name=None)
         update = prepare_update(self, bare, edges, for_prediction=True)
-        return ExtendedGraph(self.graph, update.ids, self.graph.encode(update.features), update.edges)
+        return ExtendedGraph(self.graph, update.ids, self.graph.encode(update.features), update.edges, update.weights)
 
     def predict(
         self,
@@ -141,9 +143,7 @@ class Snapshot:
         return {
             "ergnn": __version__,
             **self.learner.describe(self.classes),
-            **{
-                name: self.version.state.get(name) for name in ("num_features", "feature_names", "encoder", "structure")
-            },
+            **{name: self.version.state.get(name) for name in DESCRIBED},
             "classes": self.classes,
             "version": self.version.number,
             "directed": self.settings.directed,

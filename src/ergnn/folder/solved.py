@@ -160,7 +160,7 @@ class SolvedLearner:
         local = read_subgraph(graph, nodes, max(each.num_hops for each in maps), self.settings.limits)
         part, dtype = local.graph.to(self.device), working_dtype(graph.num_nodes, graph.num_features)
         scales = AS_THEY_ARE if graph.encoding else None
-        operator, inputs = NormalizedAdjacency(part), Inputs(part, self.head.sketched, dtype, scales)
+        operator, inputs = NormalizedAdjacency(part, part.edge_weight), Inputs(part, self.head.sketched, dtype, scales)
         return local, [Features(each, operator, inputs) for each in maps]
 
     def labeled_rows(self, graph: LabeledGraph) -> LabeledRows:

@@ -51,7 +51,9 @@ class Update:
     Args:
         ids: ids of the changed and of the new nodes, whose numbers follow those of the graph.
         features: features of these nodes, dense or in CSR form.
-        edges: ``[2, m]`` new sources and targets.
+        edges: ``[2, m]`` sources and targets of new edges, and of known ones with a larger weight than before.
+        weights: weights of these edges, or None if all are 1.
+        reweighted: how many of the edges are known.
         labels: newly labeled nodes in ascending order, their classes and splits.
         corrected: nodes with another label than before, in ascending order, and their classes.
         classes: names of the new classes, whose numbers follow the known ones.
@@ -63,6 +65,8 @@ class Update:
     ids: list[str]
     features: Any
     edges: Array
+    weights: Array | None
+    reweighted: int
     labels: tuple[Array, Array, Array]
     corrected: tuple[Array, Array]
     classes: list[str]
@@ -74,8 +78,9 @@ class Update:
     def counts(self) -> dict[str, int]:
         """New nodes and edges, newly labeled nodes by split, corrected labels, and nodes with other features."""
         splits = {split: int((self.labels[2] == i).sum()) for i, split in enumerate(SPLITS)}
-        counts = {"nodes": len(self.ids) - len(self.changed), "edges": self.edges.shape[1], **splits}
-        return {**counts, "corrected": len(self.corrected[0]), "changed": len(self.changed)}
+        counts = {"nodes": len(self.ids) - len(self.changed), "edges": self.edges.shape[1] - self.reweighted, **splits}
+        changes = {"corrected": len(self.corrected[0]), "changed": len(self.changed), "reweighted": self.reweighted}
+        return {**counts, **changes}
 
     def notes(self, known: Sequence[str]) -> list[str]:
         """What the user should know: classes that cannot be scored or are new, and columns that are not read.
@@ -96,6 +101,8 @@ class Update:
             lines.append(text if similar is None else f"{text}; similar to {short_name(similar)}, is it a typo?")
         if known and len(self.classes) > NEW_CLASSES:
             lines.append(f"{len(self.classes) - NEW_CLASSES:,} more new classes")
+        if self.reweighted:
+            lines.append(f"{self.reweighted:,} known edges (each way counted) have a larger weight now")
         if self.ignored:
             lines.append(f"columns of the edges that are not used: {', '.join(self.ignored)[:200]}")
         return lines
@@ -150,6 +157,7 @@ def tables_digest(nodes: NodeTable | None, edges: EdgeTable | None) -> str:
         if nodes.columns and not nodes.num_features:
             columns += [nodes.columns, *(map(str, column.to_pylist()) for column in nodes.columns.values())]
     columns += [None] if edges is None else [edges.source, edges.target]
+    columns += [] if edges is None or edges.weight is None else [edges.weight]
     for column in columns:
         if isinstance(column, np.ndarray) and column.dtype != object:
             data = column.tobytes()
@@ -199,8 +207,15 @@ def prepare_update(
     written = np.concatenate([changed, fresh])
     ids = [str(nodes.ids[i]) for i in written]
     number_of_new = dict(zip(ids[len(changed) :], numbers[fresh].tolist(), strict=True))
-    pairs = _edges(graph, settings.directed, number_of_new, edges)
-    limits.check("edges", graph.num_edges + pairs.shape[1], "the graph with this update")
+    if edges is not None and edges.weight is not None and not snapshot.learner.exact:
+        raise InputError(
+            f"the edges have weights, which method {settings.learner.method!r} does not use; use method analytic, or "
+            "ignore them with --ignore-column weight, in Python Columns(ignore=['weight'])"
+        )
+    pairs, weights, reweighted = _edges(graph, settings.directed, number_of_new, edges)
+    if reweighted and for_prediction:
+        raise InputError(f"{reweighted:,} edge(s) are in the graph with smaller weights; observe the change first")
+    limits.check("edges", graph.num_edges + pairs.shape[1] - reweighted, "the graph with this update")
     before = np.full(len(nodes), -1, np.int64)
     before[known >= 0] = graph.labels(known[known >= 0])[0]
     labeled = [i for i in np.argsort(numbers) if nodes.labels[i] is not None]
@@ -219,15 +234,18 @@ def prepare_update(
     dense, rows = layout["dense"], features[written]
     if dense is None and len(fresh):
         dense = not nodes.is_sparse if coded else bool(rows.nnz >= DENSE_FROM * len(fresh) * width)
+    weighted = {} if weights is None else {"weighted": True}
     plain = {"num_features": layout["num_features"] or width, "feature_names": names}
     return Update(
         ids,
         rows.toarray() if dense else rows,
         pairs,
+        weights,
+        reweighted,
         (numbers[np.array(new, np.int64)], labels, splits),
         (numbers[np.array(other, np.int64)], corrected),
         added,
-        {"dense": dense, **({"stored_width": width, **coded} if coded else plain)},
+        {"dense": dense, **weighted, **({"stored_width": width, **coded} if coded else plain)},
         () if edges is None else edges.ignored,
         known[changed],
     )
@@ -255,8 +273,13 @@ def _changed(graph: LabeledGraph, nodes: NodeTable, known: Array, features: Any)
     return order[np.diff((old != features[order]).tocsr().indptr) > 0]
 
 
-def _edges(graph: LabeledGraph, directed: bool, fresh: dict[str, int], table: EdgeTable | None) -> Array:
-    """New edges as ``[2, m]`` node numbers: in both directions unless directed, unique, and not in the graph yet.
+def _edges(
+    graph: LabeledGraph, directed: bool, fresh: dict[str, int], table: EdgeTable | None
+) -> tuple[Array, Array | None, int]:
+    """New edges as ``[2, m]`` node numbers, their weights, and how many are in the graph with a smaller weight.
+
+    They are unique, and in both directions unless directed. Of an edge that is given several times, the largest weight
+    counts, so that the order of updates does not matter.
 
     Args:
         graph: the graph.
@@ -265,12 +288,7 @@ def _edges(graph: LabeledGraph, directed: bool, fresh: dict[str, int], table: Ed
         table: the edges.
     """
     if table is None or not len(table):
-        return np.empty((2, 0), np.int64)
-    if table.weight is not None:
-        raise InputError(
-            "the edges have weights, which a folder does not use; to ignore them, use --ignore-column weight, or in "
-            "Python Columns(ignore=['weight'])"
-        )
+        return np.empty((2, 0), np.int64), None, 0
     sides = []
     for words, codes in table.ends:
         numbers = np.array([fresh.get(str(word), -1) for word in words], np.int64)
@@ -283,12 +301,30 @@ def _edges(graph: LabeledGraph, directed: bool, fresh: dict[str, int], table: Ed
             raise InputError(f"an edge names node {first}, which is neither in the graph nor a new node ({count})")
     total = max(fresh.values(), default=graph.next_node) + 1
     keys = [sides[1] * total + sides[0], *([] if directed else [sides[0] * total + sides[1]])]
-    key = np.unique(np.concatenate(keys))
+    key, index = np.unique(np.concatenate(keys), return_inverse=True)
+    weights = None
+    if table.weight is not None:
+        wrong = table.weight[~((table.weight >= 0) & np.isfinite(table.weight))]
+        if wrong.size:
+            raise InputError(f"an edge has weight {wrong[0]:g}; weights must be finite, 0 or more")
+        weights = np.zeros(len(key), np.float32)
+        np.maximum.at(weights, index, np.tile(table.weight, len(keys)))
     targets = np.unique(key // total)
     targets = targets[targets < graph.next_node]
-    row, source = graph.neighbors(targets)
-    key = np.setdiff1d(key, targets[row] * total + source, assume_unique=True)
-    return np.stack([key % total, key // total])
+    row, source, weight = graph.neighbors(targets)
+    known = targets[row] * total + source
+    larger = 0
+    if weights is None and weight is None:
+        key = np.setdiff1d(key, known, assume_unique=True)
+    else:
+        given = np.ones(len(key), np.float32) if weights is None else weights
+        before = np.full(len(key), -1, np.float32)
+        there = np.isin(known, key)
+        before[np.searchsorted(key, known[there])] = 1 if weight is None else weight[there]
+        chosen = given > before
+        larger = int((chosen & (before >= 0)).sum())
+        key, weights = key[chosen], given[chosen]
+    return np.stack([key % total, key // total]), weights, larger
 
 
 def _splits(settings: Settings, nodes: NodeTable, rows: list[int], labels: Array) -> Array:

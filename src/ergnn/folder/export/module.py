@@ -152,6 +152,8 @@ def build_module(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
         metadata: what the weights mean, as exported.
         tensors: the weights by name.
     """
+    if metadata.get("weighted"):
+        raise InputError("the model reads weights of edges, which an exported module does not; use `ergnn predict`")
     try:
         if "map" in metadata:
             return AnalyticClassifier(metadata, tensors["weight"]).eval()

@@ -105,8 +105,8 @@ def _load_program(path: Path) -> nn.Module:
 def graph_npz(graph: LabeledGraph, class_names: list[str]) -> bytes:
     """A graph in the layout of gnn-benchmark (CSR of adjacency and features, labels), with ids and class names."""
     nodes = graph.nodes()
-    target, source = graph.neighbors(nodes)
-    edges = (np.ones(len(source), np.float32), (np.searchsorted(nodes, source), target))
+    target, source, weight = graph.neighbors(nodes)
+    edges = (np.ones(len(source), np.float32) if weight is None else weight, (np.searchsorted(nodes, source), target))
     adjacency = scipy.sparse.csr_matrix(edges, (len(nodes), len(nodes)))
     features = scipy.sparse.csr_matrix(features_of(graph, nodes))
     arrays: dict[str, Any] = {
