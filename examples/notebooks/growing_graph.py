@@ -71,9 +71,9 @@ pd.read_json(files / "gone.json", typ="series").get("largest_difference")
 # The page of the folder, as `ergnn inspect` writes it: accuracy after every update, classes, drift, versions, history.
 
 # %%
-from IPython.display import IFrame  # noqa: E402
+from IPython.display import IFrame
 
-from ergnn.cli.main import main  # noqa: E402
+from ergnn.cli.main import main
 
 main(["inspect", str(folder.root), "-o", "learner.html"])
 IFrame("learner.html", "100%", 600)

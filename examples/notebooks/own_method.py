@@ -59,9 +59,9 @@ ergnn.evaluate_stream(learner, stream).plot()
 # epochs, so that this page is built in a minute; `ergnn compare` without options runs 27 methods and variants on nine graphs.
 
 # %%
-from ergnn.lab.compare import compare  # noqa: E402
-from ergnn.lab.contenders import CompareOptions  # noqa: E402
-from ergnn.lab.report.comparison import write_comparison  # noqa: E402
+from ergnn.lab.compare import compare
+from ergnn.lab.contenders import CompareOptions
+from ergnn.lab.report.comparison import write_comparison
 
 options = CompareOptions(
     methods=["finetune", "ewc", "replay", "double-replay", "analytic:statistics"],

@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from ergnn.cli.main import main
-from ergnn.folder import LearnerFolder
+from ergnn.folder import LearnerFolder, Settings
 from ergnn.folder.example import write_files
 
 
@@ -30,6 +32,20 @@ def test_the_example_divides_customers_among_weeks_and_new_ones(tmp_path: Path) 
             assert {edge["source"], edge["target"]} <= seen
     ends = {row[end] for row in rows_of(tmp_path / "new_edges.csv") for end in ("source", "target")}
     assert ends & {row["id"] for row in new}
+
+
+def test_a_folder_reads_files_and_frames(tmp_path: Path) -> None:
+    write_files(tmp_path, 120, new=5)
+    folders = [LearnerFolder.create(tmp_path / name, Settings()) for name in ("frames", "files")]
+    for week in (1, 2):
+        nodes, edges = tmp_path / f"nodes_{week}.csv", tmp_path / f"edges_{week}.csv"
+        folders[0].observe(pd.read_csv(nodes), pd.read_csv(edges))
+        folders[1].observe(nodes, str(edges))
+    new = tmp_path / "new.csv"
+    (first,) = folders[0].predict(nodes=pd.read_csv(new))
+    (second,) = folders[1].predict(nodes=new)
+    assert first[:2] == second[:2]
+    np.testing.assert_allclose(first[2], second[2], atol=1e-9)
 
 
 def test_demo_runs_every_command_and_names_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

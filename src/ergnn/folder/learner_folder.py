@@ -92,8 +92,8 @@ class LearnerFolder:
 
     def observe(
         self,
-        nodes: NodeTable | None = None,
-        edges: EdgeTable | None = None,
+        nodes: Any = None,
+        edges: Any = None,
         *,
         name: str = "",
         checkpoint_seconds: float = 5.0,
@@ -105,12 +105,14 @@ class LearnerFolder:
         ``"again": True``.
 
         Args:
-            nodes: new nodes, and known ones with new labels or, in folders with a closed form, other features.
-            edges: edges between new or known nodes.
+            nodes: new nodes, and known ones with new labels or, in folders with a closed form, other features: a data
+                frame, the path of a file, or whatever else :func:`ergnn.data.tables.read_nodes` reads.
+            edges: edges between new or known nodes, likewise.
             name: name of the update; by default ``update 1``, ``update 2``, …
             checkpoint_seconds: seconds between checkpoints.
             on_epoch: called after every epoch.
         """
+        nodes, edges = self._tables(nodes, edges)
         digest = tables_digest(nodes, edges)
         with self._writing() as (base, staged):
             if staged is not None and staged["digest"] != digest:
@@ -175,8 +177,8 @@ class LearnerFolder:
         self,
         ids: Sequence[str] | None = None,
         *,
-        nodes: NodeTable | None = None,
-        edges: EdgeTable | None = None,
+        nodes: Any = None,
+        edges: Any = None,
         classes: Sequence[str] | None = None,
         chunk: int = CHUNK,
         version: int | None = None,
@@ -185,14 +187,25 @@ class LearnerFolder:
 
         Args:
             ids: nodes to predict; by default all of ``nodes``.
-            nodes: nodes; those that are not in the graph are added for this prediction only.
+            nodes: nodes, as for :meth:`observe`; those not in the graph are added for this prediction only.
             edges: edges to add for this prediction only.
             classes: classes that compete; by default all that were learned.
             chunk: maximum number of nodes per chunk.
             version: a stored version; by default the current one.
         """
+        nodes, edges = self._tables(nodes, edges)
         with self.snapshot(version) as snapshot:
             yield from snapshot.predict(ids, nodes, edges, classes, chunk)
+
+    def _tables(self, nodes: Any, edges: Any) -> tuple[NodeTable | None, EdgeTable | None]:
+        """Read tables from what :func:`ergnn.data.tables.read_nodes` reads."""
+        if not isinstance(nodes, NodeTable | None) or not isinstance(edges, EdgeTable | None):
+            from ergnn.data.tables import read_edges, read_nodes
+
+            limits = self.settings.limits
+            nodes = None if nodes is None else read_nodes(nodes, limits=limits)
+            edges = None if edges is None else read_edges(edges, limits=limits)
+        return nodes, edges
 
     def classes_of(self, update: int, version: int | None = None) -> list[str]:
         """Classes that were learned in an update (numbered from 0)."""
