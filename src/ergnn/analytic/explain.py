@@ -23,6 +23,10 @@ from torch import Tensor
 from ergnn.analytic.features import CONSTANT, Features, length
 from ergnn.analytic.kernels import Kernel, squares
 from ergnn.analytic.ridge import ROW_BLOCK
+from ergnn.config.errors import check_choice
+
+BY = ("variance", "margin", "random")
+"""Rules by which nodes to label are chosen."""
 
 REFERENCES = 2000
 """At most this many candidates, evenly spaced, stand for all when variances are summed."""
@@ -183,6 +187,69 @@ class _Inverse:
 
 
 @dataclass(frozen=True, eq=False)
+class Explanation:
+    """Why a node gets its class.
+
+    Args:
+        classes: the classes, in the order of all columns.
+        scores: of the node, per class.
+        probabilities: ``softmax(τ scores)``.
+        labels: of the labeled nodes.
+        terms: of each labeled node, in the score of its label.
+        without: the predicted column without each labeled node.
+    """
+
+    classes: Tensor
+    scores: Tensor
+    probabilities: Tensor
+    labels: Tensor
+    terms: Tensor
+    without: Tensor
+
+    @property
+    def best(self) -> int:
+        """The column of the predicted class."""
+        return int(self.scores.argmax())
+
+    @property
+    def second(self) -> int | None:
+        """The column of the class with the second largest score; None with one class."""
+        return int(self.scores.argsort(descending=True)[1]) if self.scores.numel() > 1 else None
+
+    @property
+    def margin(self) -> float:
+        """The largest score minus the second largest; of one class, its score."""
+        return float(self.scores.max() - (0 if self.second is None else self.scores[self.second]))
+
+    @property
+    def shares(self) -> Tensor:
+        """The size of each term as a share of the sum of all sizes."""
+        return self.terms.abs() / self.terms.abs().sum().clamp(min=torch.finfo(self.terms.dtype).tiny)
+
+    @property
+    def order(self) -> Tensor:
+        """Labeled nodes by the size of their terms, the largest first."""
+        return torch.argsort(-self.terms.abs(), stable=True)
+
+    @property
+    def deciding(self) -> list[int]:
+        """Labeled nodes without any one of which the class would change, the one with the largest term first."""
+        order = self.order
+        return order[self.without[order] != self.best].tolist()
+
+
+def explain(effects: LabelEffects, rows: Tensor, temperature: float) -> list[Explanation]:
+    """Explain the scores of each row of φ."""
+    terms, without = effects.terms(rows), effects.predictions_without(rows)
+    scores = terms @ effects.targets
+    shared = effects.classes, torch.softmax(temperature * scores, 1)
+    return [
+        Explanation(shared[0], score, probability, effects.labels, term, predicted)
+        for score, probability, term, predicted in zip(scores, shared[1], terms, without, strict=True)
+    ]
+
+
+@dataclass(frozen=True, eq=False)
 class Doubts:
     """How well each label fits the head that is solved without it.
 
@@ -209,6 +276,34 @@ def doubts(effects: LabelEffects, temperature: float) -> Doubts:
     best, column = probabilities.max(1)
     own = probabilities.gather(1, effects.column[:, None]).flatten()
     return Doubts(torch.where(effects.sizes[effects.column] > 1, own, torch.nan), column, best)
+
+
+def choose(
+    effects: LabelEffects, rows: Tensor, count: int, by: str = "variance", temperature: float = 1.0
+) -> list[int]:
+    """Choose the rows whose labels would help most.
+
+    Args:
+        effects: of the labels so far.
+        rows: φ of the candidates.
+        count: number of rows to choose.
+        by: ``variance`` as in :func:`spread_out`, ``margin`` for the smallest difference of the two largest
+            probabilities, ``random`` for a fixed random order.
+        temperature: τ.
+    """
+    check_choice("by", by, BY)
+    if by == "random":
+        return torch.randperm(rows.size(0), generator=torch.Generator().manual_seed(0))[:count].tolist()
+    if by == "variance":
+        return spread_out(effects, rows, count)[0]
+    return torch.argsort(margins(effects, rows, temperature), stable=True)[:count].tolist()
+
+
+def margins(effects: LabelEffects, rows: Tensor, temperature: float) -> Tensor:
+    """Return the difference of the two largest probabilities of each row."""
+    scores = torch.cat([effects.scores(part) for part in rows.split(ROW_BLOCK)])
+    top = torch.softmax(temperature * scores, 1).topk(min(2, scores.size(1)), 1).values
+    return top[:, 0] - (top[:, 1] if top.size(1) > 1 else 0)
 
 
 def spread_out(
