@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from ergnn import Learner
-from ergnn.analytic.explain import LabelEffects, choose, doubts, margins, spread_out
+from ergnn.analytic.explain import LabelEffects, average_precision, choose, doubts, effects_of, margins, spread_out
 from ergnn.data import Graph
 from ergnn.data.datasets import load_graph
 from ergnn.data.stream import Task
@@ -49,20 +49,14 @@ def learn(graph: Graph, nodes: Tensor, labels: Tensor) -> tuple[Analytic, LabelE
     head = Analytic()
     order = nodes.argsort()
     head.learn(graph, nodes[order], labels[order])
-    known = head.labeled_rows(graph)
     assert head.solution is not None
-    return head, LabelEffects(known.rows, known.labels, known.lam, known.kernel), head.solution.temperature
+    return head, effects_of(head.labeled_rows(graph)), head.solution.temperature
 
 
 def accuracy(graph: Graph, head: Analytic, nodes: Tensor) -> float:
     assert head.solution is not None
     classes = head.solution.classes
     return float((classes[head.head_scores(graph, nodes, classes).argmax(1)] == graph.y[nodes]).double().mean())
-
-
-def average_precision(order: Tensor, wrong: Tensor) -> float:
-    hit = wrong[order].double()
-    return float((hit.cumsum(0) / torch.arange(1, hit.numel() + 1, device=hit.device) * hit).sum() / hit.sum())
 
 
 def audit(graph: Graph, seed: int, share: float, network: bool) -> dict[str, float]:

@@ -21,9 +21,10 @@ import torch
 from torch import Tensor
 
 from ergnn.analytic.features import CONSTANT, Features, length
+from ergnn.analytic.head import LabeledRows
 from ergnn.analytic.kernels import Kernel, squares
 from ergnn.analytic.ridge import ROW_BLOCK
-from ergnn.config.errors import check_choice
+from ergnn.config.errors import InputError, check_choice
 
 BY = ("variance", "margin", "random")
 """Rules by which nodes to label are chosen."""
@@ -91,6 +92,12 @@ class LabelEffects:
                     without[:, column] = -torch.inf
                 out[row, members] = without.argmax(1)
         return out
+
+    def most_similar(self, node: int, count: int) -> list[int]:
+        """Return the labeled nodes with the largest kernel with one of them, itself left out."""
+        similarity = self.kernel(self.rows[node : node + 1], self.rows)[0]
+        similarity[node] = -torch.inf
+        return torch.argsort(-similarity, stable=True)[: min(count, len(similarity) - 1)].tolist()
 
     def variances(self, asked: Tensor) -> Tensor:
         """Return the predictive variance of each row."""
@@ -186,6 +193,10 @@ class _Inverse:
         return torch.linalg.solve_triangular(self.factor, columns, upper=False).square_().sum(0)
 
 
+def effects_of(known: LabeledRows) -> LabelEffects:
+    return LabelEffects(known.rows, known.labels, known.lam, known.kernel)
+
+
 @dataclass(frozen=True, eq=False)
 class Explanation:
     """Why a node gets its class.
@@ -276,6 +287,26 @@ def doubts(effects: LabelEffects, temperature: float) -> Doubts:
     best, column = probabilities.max(1)
     own = probabilities.gather(1, effects.column[:, None]).flatten()
     return Doubts(torch.where(effects.sizes[effects.column] > 1, own, torch.nan), column, best)
+
+
+def plant_errors(effects: LabelEffects, share: float, seed: int = 0) -> tuple[LabelEffects, Tensor]:
+    """Give a share of the labels another class at random, with the same λ; also return a mask of these."""
+    count, classes = effects.column.numel(), effects.classes.numel()
+    if classes < 2:
+        raise InputError("all labels are of one class; errors cannot be planted")
+    generator = torch.Generator().manual_seed(seed)
+    chosen = torch.randperm(count, generator=generator)[: max(1, round(share * count))].to(effects.column.device)
+    other = 1 + torch.randint(classes - 1, (chosen.numel(),), generator=generator).to(chosen.device)
+    column, wrong = effects.column.clone(), torch.zeros_like(effects.column, dtype=torch.bool)
+    column[chosen], wrong[chosen] = (column[chosen] + other) % classes, True
+    return LabelEffects(effects.rows, effects.classes[column], effects.lam, effects.kernel), wrong
+
+
+def average_precision(order: Tensor, wrong: Tensor) -> float:
+    """Return the mean share of wrong labels among the first ones of an order, up to each wrong one."""
+    hit = wrong[order].double()
+    places = torch.arange(1, hit.numel() + 1, device=hit.device)
+    return float((hit.cumsum(0) / places * hit).sum() / wrong.sum())
 
 
 def choose(

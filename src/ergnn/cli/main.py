@@ -13,20 +13,8 @@ from ergnn.config.errors import ErgnnError, check_choice
 
 COMMANDS = (
     *("run", "lists", "reproduce", "compare", "runs", "report"),
-    *(
-        "demo",
-        "init",
-        "observe",
-        "predict",
-        "evaluate",
-        "inspect",
-        "forget",
-        "verify",
-        "export",
-        "rollback",
-        "set",
-        "serve",
-    ),
+    *("demo", "init", "observe", "predict", "evaluate", "inspect", "explain", "audit", "suggest"),
+    *("forget", "verify", "export", "rollback", "set", "serve"),
 )
 """Modules of this package, in the order of the help; ``add`` adds the command of a module."""
 

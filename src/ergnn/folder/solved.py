@@ -12,6 +12,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ergnn.analytic import AnalyticHead, FeatureMap, Features, Inputs, NormalizedAdjacency
+from ergnn.analytic.explain import split_by_feature
 from ergnn.analytic.head import LabeledRows
 from ergnn.analytic.inputs import working_dtype
 from ergnn.analytic.ridge import class_weights
@@ -178,6 +179,14 @@ class SolvedLearner:
         """Rows of nodes (ascending), for the kernel of :meth:`labeled_rows`."""
         local, (features,) = self._features(graph, nodes, (self.head.maps[self.head.chosen],))
         return features.rows(local.local_ids(nodes).to(self.device))
+
+    def split_scores(self, graph: PartialGraph, node: int) -> tuple[Tensor, Tensor] | None:
+        """The scores of a node by distance and column, see :func:`split_by_feature`; None unless the head is linear."""
+        solution = self.head.solution
+        if solution is None or solution.anchors is not None:
+            return None
+        local, (features,) = self._features(graph, np.array([node]), (self.head.maps[self.head.chosen],))
+        return split_by_feature(features, int(local.local_ids(np.array([node]))), solution.weight)
 
     def state(self) -> dict[str, Any]:
         """What is not stored as tensors, as JSON."""
