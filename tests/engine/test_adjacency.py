@@ -217,12 +217,6 @@ def test_joined_blocks_are_independent() -> None:
     assert join_blocks(blocks[:1]) is blocks[0]
 
 
-def test_an_adjacency_is_built_once_per_graph() -> None:
-    graph = random_graph()
-    assert adjacency_of(graph) is adjacency_of(graph)
-    assert adjacency_of(random_graph()) is not adjacency_of(graph)
-
-
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 def test_graphs_without_edges_and_blocks_without_rows_are_supported(aggregation: str) -> None:
     adj = Adjacency(torch.empty(2, 0, dtype=torch.long), 4)

@@ -187,15 +187,6 @@ def test_hessian_product_equals_autograds_dense_hessian():
     assert_close(got, got.T)
 
 
-def test_gauss_newton_is_the_hessian_of_a_model_that_is_linear_in_its_parameters():
-    graph = random_graph(n=14, f=3, classes=2, p_edge=0.2)
-    objective = make_objective([make_model("sgc", 3)], [make_examples(graph)])
-    params = objective.parameters()
-    size = flatten(params).numel()
-    both = [dense(make(objective, params), size) for make in (gauss_newton_product, hessian_product)]
-    assert_close(*both)
-
-
 def spd(size: int, seed: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     root = torch.randn(size, size, dtype=torch.float64, generator=generator)
@@ -225,11 +216,6 @@ def test_a_zero_right_hand_side_needs_no_products():
     found = conjugate_gradients(lambda v: v / 0, torch.zeros(3))
     assert (found.iterations, found.residual) == (0, 0.0)
     assert found.x.tolist() == [0.0, 0.0, 0.0]
-
-
-def test_negative_curvature_stops_with_advice():
-    with pytest.raises(CurvatureError, match=r"negative curvature \(-2\).*gauss-newton.*damping"):
-        conjugate_gradients(lambda v: -2 * v, torch.ones(3))
 
 
 def test_a_solve_that_does_not_converge_raises_an_error():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ergnn.engine.dropout import dropout_keys, keep_rows, keep_scale
+from ergnn.engine.dropout import dropout_keys, keep_scale
 
 N = 2**18
 
@@ -47,10 +47,6 @@ def test_the_mask_has_mean_one_and_two_values(p: float) -> None:
     assert values[1:].tolist() == pytest.approx([1 / (1 - p)], rel=1e-12)
 
 
-def test_nothing_is_dropped_with_probability_zero() -> None:
-    assert torch.equal(keep_scale(positions(), key(5), 0.0, torch.float32), torch.ones(N))
-
-
 def test_a_mask_depends_only_on_position_and_key() -> None:
     place = positions(4096)
     mask = keep_scale(place, key(9), 0.5, torch.float32)
@@ -64,12 +60,6 @@ def test_masks_of_epochs_sites_and_models_are_uncorrelated() -> None:
     n = 2**16
     masks = kept(dropout_keys([0, 1, 2], task=0, epochs=6, sites=4), 0.5, n)
     assert largest_correlation(masks) < 6 / math.sqrt(n)
-
-
-def test_masks_of_tasks_are_uncorrelated() -> None:
-    n = 2**16
-    keys = torch.cat([dropout_keys([0], task, epochs=4, sites=2).flatten() for task in range(6)])
-    assert largest_correlation(kept(keys, 0.6, n)) < 6 / math.sqrt(n)
 
 
 def test_masks_of_a_whole_training_run_are_uncorrelated() -> None:
@@ -116,15 +106,15 @@ def test_seeds_and_tasks_have_different_keys() -> None:
 def test_blocks_do_not_change_the_mask(keys: int, monkeypatch: pytest.MonkeyPatch) -> None:
     position, key = torch.arange(13, dtype=torch.int32) * 3, torch.arange(keys, dtype=torch.int32) * 7919 + 1
     h = torch.rand(13, 5)
-    whole = keep_rows(position, 5, key, 0.3, torch.float32)
+    whole = keep_scale(position, key, 0.3, torch.float32, width=5)
     flat = position.unsqueeze(1) * 5 + torch.arange(5, dtype=torch.int32)
     assert torch.equal(whole, keep_scale(flat, key.unsqueeze(1), 0.3, torch.float32))
     assert set(whole.unique().tolist()) == {0.0, float(torch.tensor(1 / 0.7))}
     monkeypatch.setattr("ergnn.engine.dropout.BLOCK", 7)
-    assert torch.equal(keep_rows(position, 5, key, 0.3, torch.float32), whole)
+    assert torch.equal(keep_scale(position, key, 0.3, torch.float32, width=5), whole)
     assert torch.equal(keep_scale(flat, key.unsqueeze(1), 0.3, torch.float32), whole)
-    assert torch.equal(keep_rows(position, 5, key, 0.3, torch.float32, times=h), whole * h)
+    assert torch.equal(keep_scale(position, key, 0.3, torch.float32, times=h, width=5), whole * h)
     square = torch.arange(49, dtype=torch.int32).view(7, 7)
     by_column = keep_scale(square, key[:7].expand(7), 0.3, torch.float32)
     assert torch.equal(by_column, keep_scale(square.T, key[:7].expand(7).unsqueeze(1), 0.3, torch.float32).T)
-    assert keep_rows(position[:0], 5, key[:1], 0.3, torch.float32).shape == (0, 5)
+    assert keep_scale(position[:0], key[:1], 0.3, torch.float32, width=5).shape == (0, 5)

@@ -12,12 +12,6 @@ def threads() -> int:
     return sum(thread.name.startswith("ergnn-prefetch") for thread in threading.enumerate())
 
 
-def test_items_are_in_order_and_the_thread_ends() -> None:
-    assert list(prefetched(range(100))) == list(range(100))
-    assert list(prefetched([])) == []
-    assert threads() == 0
-
-
 def test_an_error_is_raised_at_its_position() -> None:
     def items() -> Iterator[int]:
         yield 1

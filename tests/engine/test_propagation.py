@@ -69,14 +69,6 @@ def test_products_and_gradients_equal_dense_matrices() -> None:
     check()
 
 
-def test_neighbor_lists_and_an_edge_index_give_the_same_result() -> None:
-    edges = torch.tensor([[0, 1, 2, 2, 3, 1], [1, 0, 1, 2, 2, 1]])
-    x, y = torch.randn(5, 4), torch.zeros(5, dtype=torch.long)
-    plain = Graph(x, edges, y)
-    adj = adjacency.adjacency_of(plain)
-    assert torch.equal(propagate(Graph.from_csr(x, adj.rowptr, adj.col.int(), y), 2), propagate(plain, 2))
-
-
 def pair() -> Graph:
     return Graph(torch.randn(4, 2), torch.tensor([[0, 1], [1, 0]]), torch.zeros(4, dtype=torch.long))
 

@@ -65,11 +65,6 @@ def test_only_equal_seeds_give_the_same_bits(with_replacement: bool) -> None:
     assert not equal(made[0], made[2])
 
 
-def test_sampling_fewer_neighbors_changes_the_result() -> None:
-    first = stream()[0]
-    assert not equal(learner().observe(first), learner(fanout=None).observe(first))
-
-
 def test_resuming_a_task_gives_the_same_bits() -> None:
     tasks = stream()
     whole, broken = learner(epochs=6), learner(epochs=6)
@@ -132,15 +127,6 @@ def test_predictions_layer_by_layer_equal_those_on_fields(backbone: str, monkeyp
     monkeypatch.setattr("ergnn.engine.outputs.layerwise_logits", lambda *a: calls.append(a) or layerwise(*a))
     assert torch.allclose(made.predict_proba(every), on_fields, atol=1e-5)
     assert len(calls) == (backbone != "mlp")
-
-
-@pytest.mark.parametrize("method", ["ewc", "gem", "si", "packnet"])
-def test_other_methods_support_sampled_neighbors(method: str) -> None:
-    made = Learner("gcn", method, epochs=2, batch_size=8, fanout=(3, 3), backbone_options={"hidden": 4})
-    for task in stream():
-        made.observe(task)
-    assert made.num_tasks == 3
-    assert all(bool(torch.isfinite(value).all()) for value in parameters(made))
 
 
 def test_incompatible_settings_are_refused() -> None:

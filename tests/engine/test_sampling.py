@@ -73,15 +73,6 @@ def test_without_replacement_all_subsets_are_equally_likely() -> None:
     assert chi_square(counts) < 43.8  # 19 degrees of freedom: 0.1 %
 
 
-@pytest.mark.parametrize(("degree", "fanout"), [(11, 10), (200, 7), (26, 25)])
-def test_without_replacement_all_neighbors_are_equally_likely(degree: int, fanout: int) -> None:
-    rows = 20_000
-    _, source, _ = sample_neighbors(regular(rows, degree), torch.arange(rows), fanout, key=3)
-    share = torch.bincount(source - rows, minlength=degree).double() / rows
-    p = fanout / degree
-    assert float((share - p).abs().max()) < 4.5 * (p * (1 - p) / rows) ** 0.5
-
-
 def test_with_replacement_samples_are_uniform_and_independent() -> None:
     _, source, _ = sample_neighbors(regular(30_000, 5), torch.arange(30_000), 2, replace=True, key=1)
     pairs = (source.view(-1, 2) - 30_000) @ torch.tensor([5, 1])
@@ -224,15 +215,6 @@ def test_hops_are_sampled_independently() -> None:
     assert float(error.max()) < 5.0  # S²X is linear, so the whole model is unbiased
 
 
-def test_self_loops_are_removed_once() -> None:
-    graph = random_graph(n=30, self_loops=True, p_edge=0.3)
-    adj = adjacency_of(graph)
-    bare = adj.without_loops()
-    assert adj.without_loops() is bare
-    assert sorted(bare.col.tolist()) == sorted(s for s, t in graph.edge_index.T.tolist() if s != t)
-    assert bare.without_loops() is bare
-
-
 @given(st.lists(st.integers(0, 99), max_size=60))
 def test_relabel_with_a_table_equals_unique(keys: list[int]) -> None:
     given_keys = torch.tensor(keys, dtype=torch.long)
@@ -262,25 +244,3 @@ def test_unsupported_models_are_refused() -> None:
         Sampling((5,)).check(PlainModel(torch.nn.Linear(1, 1)))
     with pytest.raises(InputError, match="with replacement"):
         Sampling((5, -1), replace=True)
-
-
-# --- PyG -------------------------------------------------------------------------------------------------
-
-
-def test_pygs_loader_samples_from_the_same_distribution() -> None:
-    pytest.importorskip("pyg_lib", reason="PyG's NeighborLoader needs pyg-lib, which is not on PyPI")
-    from torch_geometric.data import Data
-    from torch_geometric.loader import NeighborLoader
-
-    rows, degree, fanout = 5_000, 9, 4
-    adj = regular(rows, degree)
-    target = torch.arange(rows).repeat_interleave(degree)
-    data = Data(edge_index=torch.stack([adj.col, target]), num_nodes=rows + degree)
-    loader = NeighborLoader(data, [fanout], input_nodes=torch.arange(rows), batch_size=1)
-    theirs = torch.zeros(degree)
-    for batch in loader:
-        theirs += torch.bincount(batch.n_id[1:] - rows, minlength=degree)
-    _, source, _ = sample_neighbors(adj, torch.arange(rows), fanout)
-    ours = torch.bincount(source - rows, minlength=degree)
-    assert int(theirs.sum()) == int(ours.sum())
-    assert max(chi_square(theirs), chi_square(ours)) < 26.1  # 8 degrees of freedom: 0.1 %

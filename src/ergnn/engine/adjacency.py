@@ -99,8 +99,8 @@ class Adjacency:
         """Return ``nodes`` and their in-neighbors, in ascending order."""
         seen = torch.zeros(self.num_nodes, dtype=torch.bool, device=nodes.device)
         seen[nodes] = True
-        for part in self.chunks(nodes):
-            seen[self.incoming(part)[1]] = True
+        for chunk in self.chunks(nodes):
+            seen[self.incoming(chunk)[1]] = True
         return seen.nonzero().flatten()
 
     def chunks(self, nodes: Tensor) -> Iterator[Tensor]:
@@ -128,11 +128,11 @@ def merge_loops(row: Tensor, count: Tensor, *values: Tensor) -> tuple[Tensor, ..
     Returns:
         the row of each edge after the insertion, and one tensor per pair with the values of edges and self-loops.
     """
-    own = torch.arange(count.numel(), device=row.device)
-    loop = count.cumsum(0) + own
+    rows = torch.arange(count.numel(), device=row.device)
+    loop = count.cumsum(0) + rows
     edge = torch.arange(row.numel(), device=row.device) + row
     merged = []
-    for old, new in zip((row, *values[::2]), (own, *values[1::2]), strict=True):
+    for old, new in zip((row, *values[::2]), (rows, *values[1::2]), strict=True):
         out = old.new_empty(old.numel() + new.numel())
         merged.append(out.index_copy_(0, edge, old).index_copy_(0, loop, new))
     return tuple(merged)

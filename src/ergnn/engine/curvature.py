@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -185,18 +185,17 @@ class Curvature:
 
     @cached_property
     def _inner(self) -> Product:
+        hessian = self.kind == "hessian"
         if self.batch is None or self.batch >= self.objective.weights.numel():
-            if self.kind == "hessian":
+            if hessian:
                 return hessian_product(self.objective, self.params)
             return gauss_newton_product(self.objective, self.params, self._at)
 
-        def summed(vector: Tensor) -> Tensor:  # rebuild every part each time, to bound memory
+        def summed(vector: Tensor) -> Tensor:  # rebuild every batch each time, to bound memory
             total = torch.zeros_like(vector)
-            for part in parts_of(self.objective, self.batch):
-                if self.kind == "hessian":
-                    total += hessian_product(part, self.params)(vector)
-                else:
-                    total += _product(part, Linearization(part, self.params))(vector)
+            for batch in parts_of(self.objective, self.batch):
+                at = None if hessian else Linearization(batch, self.params)
+                total += (hessian_product(batch, self.params) if at is None else _product(batch, at))(vector)
             return total
 
         return summed
@@ -216,14 +215,8 @@ class Curvature:
 
     def solve(self, b: Tensor, start: Tensor | None = None) -> Solution:
         """Compute ``H⁻¹ b``; the number of products excludes those of the preconditioner, which is reused."""
-        return conjugate_gradients(
-            self.product(),
-            b,
-            tolerance=self.tolerance,
-            max_iterations=self.max_iterations,
-            start=start,
-            preconditioner=self._preconditioner,
-        )
+        limits: dict[str, Any] = {"tolerance": self.tolerance, "max_iterations": self.max_iterations}
+        return conjugate_gradients(self.product(), b, start=start, preconditioner=self._preconditioner, **limits)
 
     def influence(self, target_gradient: Tensor, start: Tensor | None = None) -> tuple[Tensor, Solution]:
         """Compute ``I(v) = −g_Tᵀ H⁻¹ ∇ℓ_v`` for every example of the objective, with one solve and one JVP."""
@@ -304,13 +297,13 @@ class StackedCurvature:
             step = torch.where(moving, rr / curvature, 0.0).to(b).unsqueeze(1)
             x, r = x + step * d, r - step * a_d
             new = r.double().square().sum(1)
-            found = torch.stack([new.sqrt() / size, curvature]).tolist()  # the only transfer of an iteration
-            if any(on and not value > 0 for on, value in zip(active, found[1], strict=True)):
+            norms, curvatures = torch.stack([new.sqrt() / size, curvature]).tolist()  # the only transfer
+            if any(on and not value > 0 for on, value in zip(active, curvatures, strict=True)):
                 raise CurvatureError("the Gauss-Newton matrix is not positive definite; use a larger damping")
-            residuals = [value if on else old for on, value, old in zip(active, found[0], residuals, strict=True)]
+            residuals = [value if on else old for on, value, old in zip(active, norms, residuals, strict=True)]
             counts = [count + on for on, count in zip(active, counts, strict=True)]
             d, rr = r + torch.where(moving, new / rr, 0.0).to(b).unsqueeze(1) * d, new
-        return [Solution(*found) for found in zip(x, counts, residuals, strict=True)]
+        return [Solution(*solution) for solution in zip(x, counts, residuals, strict=True)]
 
     def _rows(self, params: ParamDict) -> Tensor:
         """Return stacked parameters as one row per model."""

@@ -7,7 +7,6 @@ public-domain "lowbias32").
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -62,47 +61,34 @@ def write_scale(mixed: Tensor, p: float, out: Tensor) -> Tensor:
     return out.mul_(1.0 / (1.0 - p))
 
 
-def keep_scale(position: Tensor, key: Tensor, p: float, dtype: torch.dtype, times: Tensor | None = None) -> Tensor:
+def keep_scale(
+    position: Tensor, key: Tensor, p: float, dtype: torch.dtype, times: Tensor | None = None, width: int | None = None
+) -> Tensor:
     """Return ``1 / (1 - p)`` for entries that are kept, and 0 for dropped ones.
 
     Args:
-        position: ``[n, …]``, int32 position of each entry within its model; not modified.
-        key: int32 key of the model of each entry, broadcastable to ``position``.
+        position: ``[n, …]``, int32 position of each entry within its model; not modified. With ``width``, ``[rows]``:
+            entry j of row i is at ``position[i] · width + j``.
+        key: int32 key of the model of each entry, broadcastable to ``position``; with ``width``, one key or ``[rows]``.
         p: dropout probability.
         times: multiply the result by these values, without derivatives.
+        width: number of entries per row.
     """
-    return _keep(torch.clone, position, key, p, torch.empty(position.shape, dtype=dtype, device=position.device), times)
-
-
-def keep_rows(
-    position: Tensor, width: int, key: Tensor, p: float, dtype: torch.dtype, times: Tensor | None = None
-) -> Tensor:
-    """Return :func:`keep_scale` of ``[rows, width]``, where entry j of row i is at ``position[i] · width + j``.
-
-    Args:
-        position: ``[rows]``, int32.
-        key: one key, or ``[rows]``.
-        p, times: as above.
-    """
-    column = torch.arange(width, dtype=torch.int32, device=position.device)
-    key = key if key.numel() == 1 else key.unsqueeze(1)
-    out = torch.empty(position.size(0), width, dtype=dtype, device=position.device)
-    return _keep(lambda rows: rows.unsqueeze(1) * width + column, position, key, p, out, times)
-
-
-def _keep(
-    entries: Callable[[Tensor], Tensor], rows: Tensor, key: Tensor, p: float, out: Tensor, times: Tensor | None
-) -> Tensor:
-    """Write into ``out``; ``entries`` returns a new tensor of the positions of the entries of some rows."""
-    count, step = rows.size(0), max(1, rows.size(0))
-    if rows.device.type == "cpu" and torch.get_num_threads() < MANY_THREADS:
+    shape, column = list(position.shape), position
+    if width is not None:
+        shape, column = [*shape, width], torch.arange(width, dtype=torch.int32, device=position.device)
+        key = key if key.numel() == 1 else key.unsqueeze(1)
+    out = torch.empty(shape, dtype=dtype, device=position.device)
+    count, step = position.size(0), max(1, position.size(0))
+    if position.device.type == "cpu" and torch.get_num_threads() < MANY_THREADS:
         step = max(1, BLOCK * count // max(1, out.numel()))
     for start in range(0, count, step):
-        part = slice(start, start + step)
-        own = key[part] if key.dim() == out.dim() and key.size(0) == count else key
-        block = write_scale(_mix(entries(rows[part]), own), p, out[part])
+        rows = slice(start, start + step)
+        entries = position[rows].clone() if width is None else position[rows].unsqueeze(1) * width + column
+        row_keys = key[rows] if key.dim() == out.dim() and key.size(0) == count else key
+        block = write_scale(_mix(entries, row_keys), p, out[rows])
         if times is not None:
-            block.mul_(times[part])
+            block.mul_(times[rows])
     return out
 
 
@@ -185,11 +171,7 @@ class DropoutStream:
         elif key.numel() > 1:
             key = key.index_select(0, model)
         times = h if constant else None
-        scale = (
-            keep_rows(position, h.size(1), key, p, h.dtype, times)
-            if h.dim() == 2
-            else keep_scale(position, key, p, h.dtype, times)
-        )
+        scale = keep_scale(position, key, p, h.dtype, times, h.size(1) if h.dim() == 2 else None)
         return scale if constant else h * scale
 
     def input(self, h: Tensor | InputFeatures, p: float, block: Any) -> Tensor | InputFeatures | DroppedFeatures:

@@ -115,13 +115,13 @@ def _compact(adj: Adjacency, nodes: Tensor, slot: Tensor, slots: int, loops: boo
         the links, ``slot · num_nodes + node`` of each source row, and the source row of each target node.
     """
     n, device = adj.num_nodes, nodes.device
-    own = slot * n + nodes
+    target_keys = slot * n + nodes
     used = torch.zeros(slots * n, dtype=torch.bool, device=device)
-    used[own] = True
+    used[target_keys] = True
     count = torch.full_like(nodes, int(loops))
-    for part, row, source in _incoming(adj, nodes, loops):
-        used[slot[part][row] * n + source] = True
-        count[part] += torch.bincount(row, minlength=part.stop - part.start)
+    for chunk, row, source in _incoming(adj, nodes, loops):
+        used[slot[chunk][row] * n + source] = True
+        count[chunk] += torch.bincount(row, minlength=chunk.stop - chunk.start)
     used = used.view(slots, n)
     used |= used.sum(1, keepdim=True) > FILLED_FROM * n
     key = used.flatten().nonzero().flatten()
@@ -129,12 +129,12 @@ def _compact(adj: Adjacency, nodes: Tensor, slot: Tensor, slots: int, loops: boo
     rowptr = torch.cat([count.new_zeros(1), count.cumsum(0)])
     col = torch.empty(int(rowptr[-1]), dtype=torch.int32, device=device)
     if loops:
-        col[rowptr[1:] - 1] = position[own]
-    for part, row, source in _incoming(adj, nodes, loops):
-        first = int(rowptr[part.start])
+        col[rowptr[1:] - 1] = position[target_keys]
+    for chunk, row, source in _incoming(adj, nodes, loops):
+        first = int(rowptr[chunk.start])
         entry = torch.arange(row.numel(), device=device) + first + row * int(loops)  # the last entry is the self-loop
-        col[entry] = position[slot[part][row] * n + source]
-    return Links(rowptr, col, int(key.numel())), key, position[own].long()
+        col[entry] = position[slot[chunk][row] * n + source]
+    return Links(rowptr, col, int(key.numel())), key, position[target_keys].long()
 
 
 def _incoming(adj: Adjacency, nodes: Tensor, loops: bool) -> Iterator[tuple[slice, Tensor, Tensor]]:

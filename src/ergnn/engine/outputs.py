@@ -8,7 +8,6 @@ short rows), then sums over neighbors in chunks of rows. Memory is limited to ``
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -59,13 +58,16 @@ def embed(model: nn.Module, graph: Graph, nodes: Tensor) -> Tensor:
         return layerwise_embed(model, graph, nodes) if large else embed_together([model], graph, [nodes])[0]
     if not hasattr(model, "embed"):
         raise InputError(f"{type(model).__name__} has no embed(x, adj); selectors in embedding space need one")
+    model.eval()
+    dtype = next((value.dtype for value in model.parameters()), torch.float32)
     with torch.no_grad():
-        return _plain_call(model, model.embed, graph)[nodes]
+        rows: Tensor = model.embed(graph.dense_x().to(dtype), graph.edge_index)[nodes]  # type: ignore[operator]
+    return rows
 
 
 def embed_together(models: Sequence[Backbone], graph: Graph, nodes: Sequence[Tensor]) -> list[Tensor]:
     """Compute :func:`embed` for several models of the same architecture, each at its own nodes, in one pass."""
-    sizes = [part.numel() for part in nodes]
+    sizes = [of_model.numel() for of_model in nodes]
     field = make_field(models[0], graph, torch.cat(list(nodes)), sizes=sizes)
     if not models[0].learned_layers:
         assert isinstance(field.features, DenseFeatures)
@@ -81,22 +83,16 @@ def logits_together(models: Sequence[Backbone], graph: Graph, nodes: Tensor, hea
     :data:`FIELD_EDGES` edges at once.
     """
     none = torch.zeros_like(nodes)
-    examples, at_once, made = Examples(graph, nodes, heads, none, none.float()), 1, dict[int, FieldObjective]()
+    examples, at_once, objectives = Examples(graph, nodes, heads, none, none.float()), 1, dict[int, FieldObjective]()
     if graph.device.type != "cpu" and not adjacency_of(graph).is_large:
         at_once = max(1, FIELD_EDGES // (models[0].num_hops * (graph.num_edges + graph.num_nodes) + 1))
     for start in range(0, len(models), at_once):
-        part = models[start : start + at_once]
-        if len(part) not in made:
-            made[len(part)] = FieldObjective(part, [examples] * len(part))
-        objective = made[len(part)].with_models(part)
+        group = models[start : start + at_once]
+        if len(group) not in objectives:
+            objectives[len(group)] = FieldObjective(group, [examples] * len(group))
+        objective = objectives[len(group)].with_models(group)
         with torch.no_grad():
-            yield from objective.logits(objective.parameters()).chunk(len(part))
-
-
-def _plain_call(model: nn.Module, function: Any, graph: Graph) -> Tensor:
-    model.eval()
-    dtype = next((p.dtype for p in model.parameters()), torch.float32)
-    return function(graph.dense_x().to(dtype), graph.edge_index)
+            yield from objective.logits(objective.parameters()).chunk(len(group))
 
 
 def prefers_layers(model: nn.Module, graph: Graph, nodes: Tensor) -> bool:
@@ -170,10 +166,9 @@ def _encode(model: Backbone, graph: Graph, nodes: Tensor) -> Lookup:
         sets.append(adj.neighborhood(sets[-1]) if form_of(conv).aggregation is not None else sets[-1])
     inputs = sets.pop()
 
-    def features(part: Tensor) -> Tensor:
-        return graph.rows(part).to(dtype)
-
-    rows: Lookup = features if not hops else _lookup(inputs, propagate(graph, hops, nodes=inputs, dtype=dtype))
+    rows: Lookup = lambda read: graph.rows(read).to(dtype)  # noqa: E731
+    if hops:
+        rows = _lookup(inputs, propagate(graph, hops, nodes=inputs, dtype=dtype))
     for conv in layers:
         outputs = sets.pop()
         value = model.activation(_layer(conv, adj, rows, inputs, outputs))
@@ -186,10 +181,10 @@ def _layer(conv: nn.Module, adj: Adjacency, rows: Lookup, inputs: Tensor, output
     params: Params = {name: _transpose(value.detach()).unsqueeze(0) for name, value in conv.named_parameters()}
     form, drop, out = form_of(conv), DropoutStream(None), []
     weight, params = _projected(params, form.projections)
-    z = torch.cat([rows(part) @ weight for part in inputs.split(ROWS)])
+    z = torch.cat([rows(chunk) @ weight for chunk in inputs.split(ROWS)])
     projected = _lookup(inputs, z)
-    for part in adj.chunks(outputs):
-        block, source = make_block(adj, form.aggregation, part, torch.zeros_like(part), 1, z.dtype)
+    for chunk in adj.chunks(outputs):
+        block, source = make_block(adj, form.aggregation, chunk, torch.zeros_like(chunk), 1, z.dtype)
         out.append(form.forward(conv, params, projected(source), block, drop))
     return torch.cat(out)
 
@@ -198,8 +193,8 @@ def _projected(params: Params, names: tuple[str, ...]) -> tuple[Tensor, Params]:
     """Return all projections of a layer as one matrix, and the layer's parameters for rows multiplied by it."""
     weight = torch.cat([params[name][0] for name in names], dim=1)
     select = torch.eye(weight.size(1), dtype=weight.dtype, device=weight.device)
-    parts = select.split([params[name].size(2) for name in names], dim=1)
-    return weight, {**params, **{name: part.unsqueeze(0) for name, part in zip(names, parts, strict=True)}}
+    columns = select.split([params[name].size(2) for name in names], dim=1)
+    return weight, {**params, **{name: value.unsqueeze(0) for name, value in zip(names, columns, strict=True)}}
 
 
 def _lookup(nodes: Tensor, value: Tensor) -> Lookup:

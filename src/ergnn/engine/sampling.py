@@ -1,22 +1,11 @@
 """Neighbor sampling: estimate a sum over a node's neighbors from some of them, to keep batches small.
 
 A sample is a hash of (key, layer, node, position), so it is the same on a CPU and a GPU, in a resumed run, and for any
-order of batches. Estimators of a sum over the d neighbors of a node from a sample of k of them:
-
-``mean``
-    ``1/k Σ_sampled h_j``; its expectation is the mean, with and without replacement.
-``sum``
-    ``d/k Σ_sampled h_j``, also unbiased.
-``gcn``
-    ``h_i / d̃_i + d/k Σ_sampled h_j / √(d̃_i d̃_j)`` with degrees d̃ (including self-loops) in the whole graph: the
-    node itself is always included, and the estimate of the other terms is unbiased.
-``attention``
-    softmax over the sampled neighbors and the node itself, as PyG's layer computes it on a sampled graph. As a ratio of
-    two sums it has a bias of O(1/k), and the node itself has the weight of one *sampled* neighbor.
-
-The other estimators are unbiased for one layer given its inputs, but not after a nonlinear activation. Without
-replacement, all neighbors of a node with at most k neighbors are used, so a fan-out of the largest degree gives the
-exact field.
+order of batches. From k of the d neighbors of a node, a mean is estimated as ``1/k Σ_sampled h_j``, and a sum as
+``d/k Σ_sampled h_j``, with degrees of the whole graph; self-loops are always included. These estimates are unbiased for
+one layer given its inputs, but not after a nonlinear activation. Attention is a softmax over the sampled neighbors and
+the node itself, as in PyG: a ratio of two sums with a bias of O(1/k). Without replacement, a fan-out of the largest
+degree gives the exact field.
 """
 
 from __future__ import annotations

@@ -35,9 +35,8 @@ class SlotRows:
         if models > 1 and slot.device.type == "cpu":
             per_model = slots // models
             self.sizes = torch.bincount(slot // per_model, minlength=models).tolist()
-            self.per_model = [
-                SlotRows(part - i * per_model, per_model) for i, part in enumerate(slot.split(self.sizes))
-            ]
+            own_slots = enumerate(slot.split(self.sizes))
+            self.per_model = [SlotRows(rows - model * per_model, per_model) for model, rows in own_slots]
         elif slots > 1:
             order = torch.argsort(slot, stable=True)
             size = torch.bincount(slot, minlength=slots)
@@ -74,8 +73,8 @@ class SlotRows:
             slot = self.slot.index_select(0, self._large_first[self._size :])
             most = max(1, ENTRIES // max(1, weight[0].numel()))
             pairs = zip(small.split(most), slot.split(most), strict=True)
-            parts = [(part.unsqueeze(2) * weight.index_select(0, own)).sum(1) for part, own in pairs]
-            return torch.cat([large @ weight[self._largest], *parts]).index_select(0, self._original_order)
+            products = [(rows.unsqueeze(2) * weight.index_select(0, slots)).sum(1) for rows, slots in pairs]
+            return torch.cat([large @ weight[self._largest], *products]).index_select(0, self._original_order)
         padded = h.new_zeros(self.slots * self._size, h.size(1)).index_copy(0, self._padded_row, h)
         out = torch.bmm(padded.view(self.slots, self._size, h.size(1)), weight)
         return out.flatten(0, 1).index_select(0, self._padded_row)
@@ -89,7 +88,7 @@ class SlotRows:
         """Apply an elementwise function, model by model if rows do not fill SIMD vectors, where rounding may differ."""
         if not self.per_model or h.size(1) * h.element_size() % VECTOR == 0:
             return function(h)
-        return torch.cat([function(part) for part in h.split(self.sizes)])
+        return torch.cat([function(rows) for rows in h.split(self.sizes)])
 
 
 class SortedRows(SlotRows):
@@ -103,7 +102,7 @@ class SortedRows(SlotRows):
     def matmul(self, h: Tensor, weight: Tensor) -> Tensor:
         if self.slots == 1:
             return h @ weight[0]
-        return torch.cat([part @ matrix for part, matrix in zip(h.split(self.sizes), weight, strict=True)])
+        return torch.cat([rows @ matrix for rows, matrix in zip(h.split(self.sizes), weight, strict=True)])
 
     def each(self, parameter: Tensor) -> Tensor:
         if self.slots == 1:

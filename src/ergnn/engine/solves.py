@@ -69,8 +69,8 @@ def conjugate_gradients(
         z = r if preconditioner is None else preconditioner(r)
         new = r @ z
         following, rz = z + (new / rz) * d, new
-        norm, found = torch.stack([r.norm(), curvature]).tolist()  # the only transfer of an iteration
-        _check_positive(found, d, products)
+        norm, along = torch.stack([r.norm(), curvature]).tolist()  # the only transfer of an iteration
+        _check_positive(along, d, products)
         d, residual = following, norm / size
         LOG.info("conjugate gradients: %d product(s), residual %.2g of %.2g", products, residual, tolerance)
     return Solution(x, products, residual)
@@ -111,5 +111,5 @@ def nystrom_preconditioner(product: Product, like: Tensor, rank: int, shift: flo
 def _positive(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Return the eigenvectors and eigenvalues above rounding errors, in ascending order."""
     values, vectors = torch.linalg.eigh(matrix.double())
-    kept = values > 10 * torch.finfo(matrix.dtype).eps * values.abs().sum()
-    return vectors[:, kept], values[kept]
+    large = values > 10 * torch.finfo(matrix.dtype).eps * values.abs().sum()
+    return vectors[:, large], values[large]

@@ -85,7 +85,7 @@ class BestEpoch:
     def update(self, params: ParamDict) -> None:
         """Score the parameters at the end of an epoch."""
         right = (self.validation.logits(params).argmax(1) == self.validation.targets).float()
-        accuracy = torch.stack([part.mean() for part in right.split(self.validation.sizes)])
+        accuracy = torch.stack([of_model.mean() for of_model in right.split(self.validation.sizes)])
         better = accuracy > self.accuracy
         self.accuracy = torch.where(better, accuracy, self.accuracy)
         for name, value in params.items():
@@ -109,9 +109,8 @@ class BestEpoch:
         """Restore the state of one model."""
         device = self.accuracy.device
         self.accuracy = state["accuracy"].to(device)
-        self.params, self.buffers = (
-            {name: value.to(device) for name, value in state[key].items()} for key in ("params", "buffers")
-        )
+        self.params = {name: value.to(device) for name, value in state["params"].items()}
+        self.buffers = {name: value.to(device) for name, value in state["buffers"].items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +153,7 @@ class TaskProgress:
             "epoch": self.epoch,
             "params": {name: self._part(value.detach(), value) for name, value in self.params.items()},
             "optimizer": {
-                name: {key: self._part(part, value) for key, part in state[value].items() if isinstance(part, Tensor)}
+                name: {key: self._part(item, value) for key, item in state[value].items() if isinstance(item, Tensor)}
                 for name, value in self.params.items()
                 if value in state
             },
@@ -224,7 +223,7 @@ def train_in_phases(
     device = objective.targets.device
     settings: dict[str, Any] = {"lr": training.lr, "weight_decay": training.weight_decay}
     optimizer = make_optimizer(training.optimizer, list(params.values()), models=len(seeds), **settings)
-    start = 0 if resume is None else _restore(objective, params, optimizer, resume, training)
+    start = 0 if resume is None else _restore(objective, params, optimizer, resume, training.epochs)
     best = None if validation is None or not training.best_epoch else BestEpoch(validation, params)
     if best is not None and resume is not None and resume.get("best"):
         best.load_state_dict(resume["best"])
@@ -235,7 +234,10 @@ def train_in_phases(
         count = objective.weights.numel() if own is None else own
         mini = MiniBatches(objective, training.batch_size, count, seeds[0] * 1_000_003 + task * 7919 + 29, ranks)
     per_epoch = 1 if mini is None else len(mini)
-    _resume_hooks(hooks, start * per_epoch, resume, device)
+    for hook in filter(None, hooks):
+        hook.skip(start * per_epoch)
+        if resume is not None:
+            hook.load_state_dict({name: value.to(device, copy=True) for name, value in resume.get("hook", {}).items()})
     keys = dropout_keys(seeds, task, training.epochs * per_epoch, objective.dropout_sites, device)
     steps = _Steps(objective, params, optimizer, ranks, on_epoch, hooks, penalties, best)
     epochs = range(start, training.epochs)
@@ -257,31 +259,36 @@ def train_in_phases(
             steps.end_epoch(epoch, losses)
     if best is not None:
         best.restore()
-    _finish(objective, params if best is None else best.params, training)
+        params = best.params
+    if not all(bool(torch.isfinite(value).all()) for value in params.values()):
+        raise DivergedError(
+            f"training diverged: parameters are NaN or infinite after {training.epochs} epoch(s) of "
+            f"{training.optimizer} with lr = {training.lr:g}; use a smaller lr"
+        )
+    objective.write_back(params)
 
 
+@dataclass
 class _Steps:
     """The training steps of a task, with the penalties and hooks of the methods; see :func:`train_in_phases`."""
 
-    def __init__(
-        self,
-        objective: Objective,
-        params: ParamDict,
-        optimizer: torch.optim.Optimizer,
-        ranks: Ranks,
-        on_epoch: OnEpoch | None,
-        hooks: Sequence[StepHook | None],
-        penalties: Sequence[Penalty | None],
-        best: BestEpoch | None,
-    ) -> None:
-        self.objective, self.params, self.optimizer, self.ranks, self.best = objective, params, optimizer, ranks, best
-        self.on_epoch, self.hooks, self.hook = on_epoch, hooks, join_hooks(hooks)
-        self.penalties = penalties if any(penalties) else ()
-        self._models = [objective.part(i) for i in range(len(self.penalties))]
+    objective: Objective
+    params: ParamDict
+    optimizer: torch.optim.Optimizer
+    ranks: Ranks
+    on_epoch: OnEpoch | None
+    hooks: Sequence[StepHook | None]
+    penalties: Sequence[Penalty | None]
+    best: BestEpoch | None
+
+    def __post_init__(self) -> None:
+        self.hook = join_hooks(self.hooks)
+        self.penalties = self.penalties if any(self.penalties) else ()
+        self._models = [self.objective.part(i) for i in range(len(self.penalties))]
 
     def recordable(self, rounds: Sequence[Objective]) -> bool:
         """Return whether the steps can be recorded as CUDA graphs."""
-        same_operations = all(part.recordable for part in rounds) and (self.hook is None or self.hook.recordable)
+        same_operations = all(one.recordable for one in rounds) and (self.hook is None or self.hook.recordable)
         return self.objective.targets.is_cuda and self.ranks.size == 1 and same_operations and not self.penalties
 
     def take(self, batch: Objective, key: Tensor) -> Tensor:
@@ -333,26 +340,13 @@ def recorded_epochs(recorded: Sequence[Recorded], keys: Tensor, epochs: range, s
         main.wait_stream(side)
 
 
-def _resume_hooks(
-    hooks: Sequence[StepHook | None], steps: int, resume: dict[str, Any] | None, device: torch.device
-) -> None:
-    for hook in filter(None, hooks):
-        hook.skip(steps)
-        if resume is not None:
-            hook.load_state_dict({name: value.to(device, copy=True) for name, value in resume.get("hook", {}).items()})
-
-
 def _restore(
-    objective: Objective,
-    params: ParamDict,
-    optimizer: torch.optim.Optimizer,
-    state: dict[str, Any],
-    training: Training,
+    objective: Objective, params: ParamDict, optimizer: torch.optim.Optimizer, state: dict[str, Any], epochs: int
 ) -> int:
     """Restore parameters, buffers and optimizer; return the number of finished epochs."""
     epoch = state["epoch"]
-    if not isinstance(epoch, int) or not 0 <= epoch <= training.epochs:
-        raise InputError(f"the state to resume is at epoch {epoch!r}; epochs must be 0 to {training.epochs}")
+    if not isinstance(epoch, int) or not 0 <= epoch <= epochs:
+        raise InputError(f"the state to resume is at epoch {epoch!r}; epochs must be 0 to {epochs}")
     shapes = {name: tuple(value.shape) for name, value in state["params"].items()}
     buffers = objective.buffers()
     if shapes != {name: tuple(value.shape) for name, value in params.items()} or any(
@@ -366,16 +360,6 @@ def _restore(
             value.copy_(state["params"][name])
             if name in state["optimizer"]:
                 optimizer.state[value] = {
-                    key: part.to(value.device, copy=True) for key, part in state["optimizer"][name].items()
+                    key: item.to(value.device, copy=True) for key, item in state["optimizer"][name].items()
                 }
     return epoch
-
-
-def _finish(objective: Objective, params: ParamDict, training: Training) -> None:
-    """Write the parameters into the models, unless they are not finite."""
-    if not all(bool(torch.isfinite(value).all()) for value in params.values()):
-        raise DivergedError(
-            f"training diverged: parameters are NaN or infinite after {training.epochs} epoch(s) of "
-            f"{training.optimizer} with lr = {training.lr:g}; use a smaller lr"
-        )
-    objective.write_back(params)

@@ -57,19 +57,16 @@ class Links:
         self._transposed: Links | None = None
         self._transpose_of: ReferenceType[Links] | None = None  # weak: a cycle would keep lists on a GPU for long
         self._degree: Tensor | None = None
-        self._own: tuple[Tensor, Tensor] | None = None
+        self._self_loops: tuple[Tensor, Tensor] | None = None
         self._segments: Segments | None = None
         self._longest: int | None = None
 
     def with_loops(self) -> Links:
         """Return the same links with one self-loop per row."""
-        looped = Links(self.rowptr, self.col, self.sources, True, self._undirected)
-        if self._transposed is not None:
-            looped._set_transposed(Links(*self._transposed._parts(), True))
+        looped, back = Links(self.rowptr, self.col, self.sources, True, self._undirected), self._transposed
+        if back is not None:
+            looped._set_transposed(Links(back.rowptr, back.col, back.sources, True))
         return looped
-
-    def _parts(self) -> tuple[Tensor, Tensor, int]:
-        return self.rowptr, self.col, self.sources
 
     def transposed(self) -> Links:
         """Return the target rows of each source row, computed in chunks and cached."""
@@ -115,13 +112,13 @@ class Links:
 
     def self_loops(self) -> tuple[Tensor, Tensor]:
         """Return the rows with self-loops in ``col``, and their number of self-loops; cached."""
-        if self._own is None:
-            found = [self.rowptr[:0]]
+        if self._self_loops is None:
+            rows = [self.rowptr[:0]]
             for row, stop, first, last in row_chunks(self.rowptr):
                 target = targets(self.rowptr[row : stop + 1]).add_(row)
-                found.append(target[self.col[first:last] == target])
-            self._own = torch.unique_consecutive(torch.cat(found), return_counts=True)
-        return self._own
+                rows.append(target[self.col[first:last] == target])
+            self._self_loops = torch.unique_consecutive(torch.cat(rows), return_counts=True)
+        return self._self_loops
 
     def segments(self) -> Segments:
         """Return the rows split into pieces of at most ``SEGMENT`` entries; cached."""
