@@ -1,4 +1,4 @@
-"""Every method in every scenario that it supports, and every selector, from the command line."""
+"""Every method in a scenario that it supports, and selectors of each family, from the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from ergnn.config.learner_config import SCENARIOS
 from ergnn.data import DATASETS, Graph, PublicSplitUnavailable
 from ergnn.data.datasets.base import Dataset, PartedDataset
 from ergnn.methods import METHODS
-from ergnn.replay import SELECTORS
 from ergnn.testing.examples import FEATURES, example_graph
 
 PER_CLASS = 60
@@ -106,7 +105,7 @@ def test_methods_run_in_their_scenarios(method: str, scenario: str, capsys: pyte
     assert repeated == (scenario in ("domain", "time", "blurred"))
 
 
-@pytest.mark.parametrize("selector", list(SELECTORS))
+@pytest.mark.parametrize("selector", ["cm", "herding", "im", "s2-ridge"])
 def test_selectors_run_where_a_class_has_few_nodes(selector: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["tiny", "--selector", selector, "--per-class", "2", "--scenario", "blurred", "--epochs", "2"]
     result = run(capsys, *words, "--backbone", "gcn", "--class-balance", "none")

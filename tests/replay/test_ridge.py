@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ergnn.config.errors import InputError
-from ergnn.replay import SELECTORS, SelectionContext
+from ergnn.replay import SelectionContext
 from ergnn.replay.selectors import ridge
-from ergnn.replay.selectors.la_ridge import LinearizedRidge
+from ergnn.replay.selectors.gradients import LinearizedRidge
 from ergnn.replay.selectors.ridge import RidgeProblem, ascent, best_of_all, choose_one_each
 from ergnn.replay.selectors.smoothed import SmoothedRidge
 from ergnn.testing import example_context, example_graph
@@ -248,11 +247,3 @@ def test_features_that_are_all_zero_leave_the_choice_to_the_seed():
     context = replace(context, task=replace(context.task, graph=blank), per_class=2)
     chosen = {tuple(SmoothedRidge().select(replace(context, seed=seed)).nodes.tolist()) for seed in range(5)}
     assert len(chosen) > 1
-
-
-def test_options_out_of_range_are_named():
-    common = {"pool": 0, "targets": 0, "restarts": -1, "ridge": 0.0, "sharpness": -1.0}
-    for name, options in (("s2-ridge", {**common, "hops": -1}), ("la-ridge", {**common, "memory": 0})):
-        for option, value in options.items():
-            with pytest.raises(InputError, match=f"{option} is {value};"):
-                SELECTORS.create(name, **{option: value})

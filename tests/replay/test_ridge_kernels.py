@@ -21,8 +21,7 @@ from ergnn.learning.learner import Learner
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.backbones.convolutional import GIN
 from ergnn.replay import SELECTORS, SelectionContext
-from ergnn.replay.selectors.gradients import first_layer_names
-from ergnn.replay.selectors.la_ridge import LinearizedRidge
+from ergnn.replay.selectors.gradients import LinearizedRidge, first_layer_names
 from ergnn.replay.selectors.smoothed import SmoothedRidge, smoothed
 from ergnn.testing import example_context, example_stream
 from graphs import graphs
@@ -70,8 +69,6 @@ def test_mf_s2_takes_the_nodes_nearest_to_the_mean_of_train_and_val(validation: 
         expected = sorted(float((g[v] - mean).norm()) for v in context.nodes.tolist() if y[v] == c)[:3]
         assert [float((g[v] - mean).norm()) for v in part.tolist()] == pytest.approx(expected, abs=1e-5)
         assert (-scores).tolist() == pytest.approx(expected, abs=1e-5)
-    with pytest.raises(InputError, match="hops is -2"):
-        SELECTORS.create("mf-s2", hops=-2)
 
 
 # --- gradients -------------------------------------------------------------------------------------------
@@ -230,3 +227,30 @@ def test_a_module_without_a_matrix_is_rejected():
 
     with pytest.raises(InputError, match="has no weight matrix"):
         SELECTORS.create("la-ridge").select(learned(Flat(), "shared", 2))
+
+
+def test_a_step_on_a_helpful_node_lowers_the_validation_loss_and_on_a_harmful_one_raises_it():
+    context = example_context()
+    context.model.double()
+    y = context.graph.y.clone()
+    wrong = int(context.nodes[0])
+    y[wrong] = next(c for c in context.task.classes if c != int(y[wrong]))
+    context = replace(context, task=replace(context.task, graph=replace(context.graph, y=y)))
+    scores = SELECTORS.create("rim").score(context)
+    assert int(scores.argmin()) == 0, "the node with the wrong label"
+    assert float(scores.min()) < -0.01 < 0.01 < float(scores.max()), "there are nodes of both kinds"
+    own, val = (make_objective([context.model], [context.examples(split)]) for split in ("train", "val"))
+    params = own.parameters()
+    (name,) = first_layer_names(context.model, own)
+    before = float(val.losses(params).sum())
+    for v, score in enumerate(scores.tolist()):
+        weight = params[name].clone().requires_grad_()
+        (g,) = torch.autograd.grad(own.losses({**params, name: weight})[v], weight)
+        stepped = {**params, name: params[name] - 1e-5 * g / g.norm()}
+        change = float(val.losses(stepped).sum()) - before
+        assert (change < 0) == (score > 0)
+
+
+def test_a_loss_without_a_gradient_scores_zero():
+    context = example_context(classes_per_task=1)
+    assert SELECTORS.create("rim").score(context).tolist() == [0.0] * 6, "one output is always right"

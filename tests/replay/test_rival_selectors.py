@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ergnn.config.errors import InputError
 from ergnn.replay import SELECTORS, SelectionContext
 from ergnn.testing import example_context
 from ergnn.testing.examples import in_graph
@@ -157,16 +156,3 @@ def test_scores_are_the_values_of_first_choices(name: str) -> None:
     for v, score in zip(selection.nodes.tolist(), selection.scores.tolist(), strict=True):
         same_class = [scores[u] for u in scores if context.graph.y[u] == context.graph.y[v]]
         assert score == pytest.approx(max(same_class))
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("dslr", {"ratio": 0.0}, "ratio is 0.0; it must be above 0"),
-        ("pagerank", {"damping": 1.0}, "damping is 1.0; it must be 0 or more and below 1"),
-        ("herding", {"space": "edges"}, "unknown space 'edges'"),
-    ],
-)
-def test_invalid_options_are_refused(name: str, options: dict[str, object], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        SELECTORS.create(name, **options)

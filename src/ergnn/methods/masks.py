@@ -44,8 +44,7 @@ class MaskMethod(Method, ABC):
         masks = self.mask(task)
         if not masks:
             return model
-        # the layers of other modules may also be stored outside of their list of layers
-        masked = shallow_copy(model) if isinstance(model, Backbone) and model.runs_on_fields else deepcopy(model)
+        masked = deepcopy(model)
         for name, mask in masks.items():
             value, (layer, _, own) = model.get_parameter(name), name.rpartition(".")
             used = torch.where(mask.to(value.device), value.detach(), 0.0)
@@ -65,17 +64,6 @@ class MaskMethod(Method, ABC):
                 "need a backbone without"
             )
         return super().examples(learner, task)
-
-
-def shallow_copy(module: nn.Module) -> nn.Module:
-    """Copy a module and its submodules, with the same parameters and buffers until they are replaced in the copy."""
-    other = module.__new__(type(module))
-    vars(other).update(vars(module))
-    for name in ("_parameters", "_buffers"):
-        vars(other)[name] = dict(vars(module)[name])
-    children = module._modules.items()
-    vars(other)["_modules"] = {name: None if child is None else shallow_copy(child) for name, child in children}
-    return other
 
 
 def shared_parameters(learner: LearnerView) -> tuple[ParamDict, ParamDict]:

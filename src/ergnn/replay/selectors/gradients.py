@@ -7,20 +7,24 @@ is the matrix of the output layer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Literal
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ergnn.config.errors import InputError, check_choice
+from ergnn.config.errors import InputError, check_at_least, check_choice
+from ergnn.config.registry import inherit_options
 from ergnn.engine.objective import FieldObjective, Objective, make_objective
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 from ergnn.nn.layers import form_of, has_form
 from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import SelectionContext, Selector
+from ergnn.replay.selectors.ridge import Ridge
 
 CHUNK = 64
 """Examples per joint receptive field."""
@@ -68,13 +72,6 @@ def summed_gradient(model: nn.Module, examples: Examples, values: Values) -> Ten
         of_examples, weights = _values(model, chunk, values)
         sums.append(_gradient(of_examples.sum(), weights))
     return torch.stack(sums).sum(0)
-
-
-def first_layer_size(model: nn.Module, examples: Examples) -> int:
-    """Return the number of entries of W1 that the examples' logits depend on."""
-    objective = make_objective([model], [examples])
-    params = objective.parameters()
-    return sum(params[name].numel() for name in first_layer_names(model, objective))
 
 
 def _chunks(examples: Examples) -> list[Examples]:
@@ -138,3 +135,73 @@ class GradientNorm(Selector):
                 grads = torch.autograd.grad(loss, list(params.values()), retain_graph=True, allow_unused=True)
                 norms.append(torch.stack([grad.double().square().sum() for grad in grads if grad is not None]).sum())
         return torch.stack(norms).sqrt()
+
+
+def margins(logits: Tensor, _: Tensor, columns: Tensor, c: int) -> Tensor:
+    """Compute the margin of class ``c`` over the task's other classes, its log-odds ``z_c − log Σ_{j≠c} exp z_j``.
+
+    For two classes this is the difference of their logits; for one class, its logit.
+    """
+    z = logits[:, columns]
+    if columns.numel() == 1:
+        return z[:, 0]
+    rest = torch.arange(columns.numel(), device=z.device) != c
+    return z[:, c] - torch.logsumexp(z[:, rest], dim=1)
+
+
+@SELECTORS.register("la-ridge", help="nodes whose replay, linearized in the first layer, best predicts the labels")
+class LinearizedRidge(Ridge):
+    """The best set for ``k(u, v) = ⟨∂m_u/∂W1, ∂m_v/∂W1⟩``, m the margin, W1 the first layer's weights.
+
+    To first order, training on the nodes S again changes the margins of all others by ``f_S``. Two classes share one
+    margin (that of the second class); with more, each class has its own margin and kernel.
+
+    Args:
+        memory: MiB for the candidates' gradients; with less, the gradients of the others are computed repeatedly.
+    """
+
+    @inherit_options(Ridge)
+    def __init__(self, *, memory: int = 1024, **options: Any) -> None:
+        check_at_least(1, memory=memory)
+        super().__init__(**options)
+        self.memory = memory
+
+    def kernel(self, context: SelectionContext, candidates: Tensor, others: Tensor) -> Tensor:
+        columns = context.heads.columns(context.task.id, candidates.device)[0]
+        objective = make_objective([context.model], [_examples(context, candidates[:1])])
+        params = objective.parameters()
+        size = sum(params[name].numel() for name in first_layer_names(context.model, objective))
+        blocks = candidates.split(max(1, self.memory * 2**20 // (8 * size)))
+        functions = range(columns.numel()) if columns.numel() > 2 else [columns.numel() - 1]
+        kernels = []
+        for c in functions:
+            margin = partial(margins, columns=columns, c=c)
+            kernels.append(torch.cat([_products(context, margin, block, blocks, others) for block in blocks]))
+        return torch.stack(kernels)
+
+
+def _products(
+    context: SelectionContext, margin: Values, block: Tensor, blocks: Sequence[Tensor], others: Tensor
+) -> Tensor:
+    """Compute the kernel of one block of candidates with all candidates and the others.
+
+    Gradients are zero for features that no candidate's neighborhood has: only nonzero entries are kept.
+    """
+    of_block = torch.stack(list(gradients(context.model, _examples(context, block), margin)))
+    nonzero = of_block.any(0).nonzero().flatten()
+    of_block = of_block[:, nonzero].double()
+    products = []
+    for nodes in (*blocks, others):
+        if nodes is block:
+            products.append(of_block @ of_block.T)
+            continue
+        streamed = (g[nonzero] for g in gradients(context.model, _examples(context, nodes), margin))
+        while batch := list(islice(streamed, CHUNK)):
+            products.append(of_block @ torch.stack(batch).double().T)
+    return torch.cat(products, dim=1)
+
+
+def _examples(context: SelectionContext, nodes: Tensor) -> Examples:
+    heads = context.heads.heads_of(context.task.id, nodes.numel(), nodes.device)
+    blank = torch.zeros_like(nodes)
+    return Examples(context.graph, nodes, heads, blank, blank.float())

@@ -119,13 +119,13 @@ def ascent(problem: RidgeProblem, members: Sequence[Tensor], restarts: int, gene
     class after class; ``restarts`` further starts are random.
     """
     greedy: list[int] = []
-    for part in members:
-        greedy.append(int(part[_first_best(problem.qualities(greedy, part))]))
+    for of_class in members:
+        greedy.append(int(of_class[_first_best(problem.qualities(greedy, of_class))]))
     starts = [greedy]
     for _ in range(restarts):
         starts.append([int(p[int(torch.randint(p.numel(), (1,), generator=generator))]) for p in members])
-    found = [_ascend(problem, members, start) for start in starts]
-    return found[_first_best(torch.tensor([problem.quality(chosen) for chosen in found], dtype=torch.double))]
+    optima = [_ascend(problem, members, start) for start in starts]
+    return optima[_first_best(torch.tensor([problem.quality(chosen) for chosen in optima], dtype=torch.double))]
 
 
 def _ascend(problem: RidgeProblem, members: Sequence[Tensor], start: list[int]) -> list[int]:
@@ -190,10 +190,10 @@ class Ridge(Selector):
         generator = context.generator()
         shuffle = torch.randperm(context.nodes.numel(), generator=generator).to(context.nodes.device)
         labels = context.labels[shuffle]
-        parts = [shuffle[labels == c][: max(self.pool, context.per_class)] for c in context.task.classes]
-        candidates = context.nodes[torch.cat(parts)]
+        pools = [shuffle[labels == c][: max(self.pool, context.per_class)] for c in context.task.classes]
+        candidates = context.nodes[torch.cat(pools)]
         problem = self.problem(context, candidates)
-        members = torch.arange(candidates.numel(), device=candidates.device).split([len(p) for p in parts])
+        members = torch.arange(candidates.numel(), device=candidates.device).split([len(pool) for pool in pools])
         first = choose_one_each(problem, members, self.restarts, generator)
         quality = problem.quality(first)
         gains = [[quality - problem.quality(first[:c] + first[c + 1 :])] for c in range(len(first))]
