@@ -150,7 +150,8 @@ def test_tables_show_the_stored_runs(folder: Path, done: Compared) -> None:
     results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     entry = of(done, "analytic:statistics")
     values = [100 * float(np.mean(run.matrix.values[-1])) for run in entry.runs]
-    assert f"{np.mean(values):.2f} ± " in text
+    assert f"{np.mean(values):.2f} (n = 2)" in text
+    assert " replay:live + graph " in text
     assert "packnet is left out on rings, noisy: method 'packnet' does not support head 'growing'" in text
     assert "QUICK" in text
     assert f"{entry.nbytes:,.0f}" in details
@@ -230,7 +231,7 @@ def test_better_rivals_are_named_and_only_methods_within_the_budget_are_ranked(d
     ("given", "message"),
     [
         ({"methods": ["nope"]}, "unknown method 'nope'"),
-        ({"methods": ["replay:nope"]}, "unknown variant 'replay:nope'; choose one of: replay"),
+        ({"methods": ["replay:nope"]}, "unknown variant 'replay:nope'.*; choose one of: replay"),
         ({"datasets": ["nope"]}, "unknown dataset 'nope'"),
         ({"scenarios": ["nope"]}, "unknown scenario 'nope'"),
         ({"edges": ["nope"]}, "unknown edges 'nope'"),
@@ -339,3 +340,20 @@ def test_the_smallest_memory_is_used_if_nothing_fits() -> None:
 
 def test_groups_follow_scenario_and_edges(done: Compared) -> None:
     assert [(g.scenario, g.edges) for g in groups_of(done.entries)] == [("task", "all"), ("class", "all")]
+
+
+def test_with_a_preset_of_networks_all_trained_methods_search_widths_and_joint_training_keeps_its_best_epoch() -> None:
+    split = "0.6/0.2/0.2"
+    options = CompareOptions(["joint", "replay", "slda"], ["cora"], ["class"], ["all"], network="tuned", split=split)
+    joint, replay, slda = plan(options)[0]
+    for entry, best in ((joint, True), (replay, False)):
+        assert entry.config is not None
+        learner = entry.config.resolved().learner
+        assert (learner.best_epoch, learner.lr, entry.config.split) == (best, 0.001, split)
+        widths = entry.space["backbone_options"]
+        assert learner.backbone_options == widths[0]
+        assert [one["hidden"] for one in widths] == [64, 128, 256]
+        assert entry.resolved({"backbone_options": widths[1]}).learner.backbone_options["layers"] == 3
+    assert "backbone_options" not in slda.space
+    with pytest.raises(InputError, match="network"):
+        CompareOptions(network="huge").check()

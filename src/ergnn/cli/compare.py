@@ -20,6 +20,11 @@ NUMBERS = {
     "trials": "settings to try per method, the default ones included (default: 4)",
     "search_tasks": "score trials on validation nodes of the first N tasks (default: 2)",
 }
+NETWORK = {
+    "backbone": "network of all methods that train one (default: gcn)",
+    "network": "preset of this network, e.g. tuned; the search also chooses its width (default: the paper's, 16 units)",
+    "split": "split of all data sets, e.g. 0.6/0.2/0.2 (default: Planetoid's sizes or 0.1/0.1/0.8)",
+}
 HELP = {
     "methods": "methods, or variants as in replay:live (default: all)",
     "datasets": "data sets (default: nine graphs)",
@@ -35,7 +40,8 @@ def add(commands: Any) -> None:
         parser.add_argument(f"--{name}", metavar="NAME,…", help=HELP[name])
     for name, text in NUMBERS.items():
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="N", type=int, help=text)
-    parser.add_argument("--backbone", metavar="NAME", help="network of all methods that train one (default: gcn)")
+    for name, text in NETWORK.items():
+        parser.add_argument(f"--{name}", metavar="NAME" if name != "split" else "TRAIN/VAL/TEST", help=text)
     parser.add_argument(
         "--quick", action="store_true", help="use few data, seeds and epochs, for a test run of minutes"
     )
@@ -51,7 +57,7 @@ def compare_command(args: argparse.Namespace) -> int:
     from ergnn.lab.report.comparison import write_comparison
     from ergnn.lab.run import BATCH
 
-    given = {name: getattr(args, name) for name in (*NUMBERS, "backbone") if getattr(args, name) is not None}
+    given = {name: getattr(args, name) for name in (*NUMBERS, *NETWORK) if getattr(args, name) is not None}
     given |= {name: getattr(args, name).split(",") for name in NAMES if getattr(args, name) is not None}
     options = CompareOptions(**{**(QUICK if args.quick else {}), **given}, device=args.device)
     options.check()
@@ -78,7 +84,7 @@ def compare_command(args: argparse.Namespace) -> int:
         on_plan=lambda stage, units: lines.plan(stage, units) if units else None,
         on_done=lines.done,
     )
-    command = command_line(args, "compare", (*NAMES, *NUMBERS, "backbone"))
+    command = command_line(args, "compare", (*NAMES, *NUMBERS, *NETWORK))
     sections = write_comparison(done, args.out, command, args.quick)
     files = "benchmark, details and search as .txt, .md and .tex, figures as .svg, results.json, report.html"
     return print_results(sections, f"{args.out}: {files}", done.failed)

@@ -9,16 +9,18 @@ from typing import Any
 import numpy as np
 
 from ergnn.config.errors import ErgnnError, InputError, UnknownNameError, check_choice
-from ergnn.config.learner_config import EDGES, SCENARIOS
+from ergnn.config.learner_config import EDGES, NETWORKS, SCENARIOS
 from ergnn.data import TaskStream
 from ergnn.data.datasets import DATASETS
+from ergnn.data.splits import parse_sizes
 from ergnn.lab.config import RunConfig
 from ergnn.lab.grid import LARGER_SPLIT, PLANETOID
 from ergnn.lab.result import StoredRun
 from ergnn.lab.run import StreamCache, check_run
-from ergnn.lab.search import TRAINING
+from ergnn.lab.search import TRAINING, TUNED_TRAINING, WIDTHS
 from ergnn.learning.resolve import default_options, make_method
 from ergnn.methods import METHODS
+from ergnn.methods.base import Method
 from ergnn.nn.backbones import BACKBONES
 
 SEARCH_SEED = 1_000_000
@@ -51,6 +53,9 @@ class CompareOptions:
             task, class and domain, as far as a data set supports them.
         seeds, first_seed, class_orders: reported seeds, crossed with shuffled class orders.
         backbone: network of all methods that train one; ``auto`` uses each method's default.
+        network: preset of this network, of :data:`WIDTHS` units (by default the first). Only methods that validate on
+            all tasks keep the best epoch: validation nodes of the latest task would choose one that forgets the others.
+        split: split of all data sets, such as ``0.6/0.2/0.2``; by default Planetoid's sizes or 10/10/80 %.
         epochs: epochs per task; by default 200.
         budget: bytes of memory; by default derived from the data set (:func:`default_budget`).
         trials: settings to try per method, the default ones included.
@@ -66,6 +71,8 @@ class CompareOptions:
     first_seed: int = 0
     class_orders: int = 5
     backbone: str = "gcn"
+    network: str | None = None
+    split: str | None = None
     epochs: int | None = None
     budget: int | None = None
     trials: int = 4
@@ -88,6 +95,10 @@ class CompareOptions:
             check_choice("edges", name, EDGES)
         for name in self.datasets:
             DATASETS.resolve(name)
+        if self.network is not None:
+            check_choice("network", self.network, NETWORKS)
+        if self.split is not None:
+            parse_sizes(self.split)
         if self.backbone != "auto":
             BACKBONES.resolve(self.backbone)
         contenders(self.methods)
@@ -232,20 +243,38 @@ def members(scenario: str, first_seed: int, seeds: int, orders: int) -> dict[str
 
 def _base(condition: Condition, options: CompareOptions, method: str, given: Mapping[str, Any]) -> RunConfig:
     """Return the configuration of probes and trials, before the memory is fitted."""
-    trains_network = make_method(RunConfig(method=method, **given).learner).trains_network
+    made = make_method(RunConfig(method=method, **given).learner)
     settings: dict[str, Any] = {
         "scenario": condition.scenario,
         "edges": condition.edges,
         "method": method,
         "device": options.device,
-        "split": "seeded" if condition.dataset in PLANETOID else LARGER_SPLIT,
-        **({"backbone": options.backbone} if trains_network else {}),
+        "split": options.split or ("seeded" if condition.dataset in PLANETOID else LARGER_SPLIT),
+        **(_network(options, type(made)) if made.trains_network else {}),
         **({} if options.epochs is None else {"epochs": options.epochs}),
         **members(condition.scenario, SEARCH_SEED, SEARCH_SEEDS, 1),
     }
     if (condition.dataset, condition.scenario) == ("pubmed", "class"):
         settings["classes_per_task"] = 1
     return RunConfig(condition.dataset, **settings, **given)
+
+
+def _network(options: CompareOptions, method: type[Method]) -> dict[str, Any]:
+    """Return the settings of the network of a method that trains one."""
+    if options.network is None:
+        return {"backbone": options.backbone}
+    validates_all = method.validation is not Method.validation
+    settings = {"backbone": options.backbone, "network": options.network, "backbone_options": {"hidden": WIDTHS[0]}}
+    return settings | ({} if validates_all else {"best_epoch": False})
+
+
+def _training_space(options: CompareOptions, config: RunConfig, trains_network: bool) -> dict[str, Sequence[Any]]:
+    """Return the values to try with every method that trains; with a preset of networks also its widths."""
+    if options.network is None:
+        return {**TRAINING}
+    built = config.resolved().learner.backbone_options
+    widths = {"backbone_options": [{**built, "hidden": width} for width in WIDTHS]} if trains_network else {}
+    return {**TUNED_TRAINING, **widths}
 
 
 def _entry(condition: Condition, options: CompareOptions, label: str, streams: StreamCache) -> Entry:
@@ -269,7 +298,7 @@ def _entry(condition: Condition, options: CompareOptions, label: str, streams: S
     size, unused = method.comparison.size_option, method.unused_settings
     largest = known.get(size) if size != "per_class" else max(counts) if "scarce" in known else min(counts)
     scaled = size in known and size not in unused and not method.needs_earlier_graph
-    search = {**method.comparison.search, **TRAINING}
+    search = {**method.comparison.search, **_training_space(options, config, method.trains_network)}
     space = {key: values for key, values in search.items() if key not in {*variant, *unused}}
     fixed_memory = method.needs_earlier_graph and "per_class" in known and "per_class" not in unused
     return Entry(

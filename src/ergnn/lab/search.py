@@ -14,6 +14,9 @@ FULL = 0.95
 
 TRAINING = {"lr": (0.002, 0.005, 0.01, 0.02), "weight_decay": (0.0, 3e-5, 5e-4)}
 """Values to try with every method that trains."""
+TUNED_TRAINING = {"lr": (5e-4, 0.001, 0.002, 0.005), "weight_decay": (0.0, 3e-5, 5e-4)}
+WIDTHS = (64, 128, 256)
+"""The same for a preset of networks, and the units per layer that every method that trains may have."""
 
 
 def largest_within(budget: int, largest: int, smallest: int) -> Generator[int, int, int]:

@@ -43,7 +43,7 @@ NETWORKS: dict[str, dict[str, tuple[float, tuple[int, int, str, bool, float]]]] 
         "cora": (85.10, (3, 512, "none", False, 0.7)),
         "citeseer": (73.14, (2, 512, "none", False, 0.5)),
         "pubmed": (81.12, (2, 256, "none", False, 0.7)),
-        "tolokers": (83.64, (3, 512, "layer", True, 0.2)),
+        "tolokers": (83.64, (3, 256, "layer", True, 0.2)),
         "chameleon": (46.29, (5, 512, "none", False, 0.2)),
     },
     "sage": {
@@ -53,7 +53,7 @@ NETWORKS: dict[str, dict[str, tuple[float, tuple[int, int, str, bool, float]]]] 
         "cora": (83.88, (3, 256, "none", False, 0.7)),
         "citeseer": (72.26, (3, 512, "none", False, 0.2)),
         "pubmed": (79.72, (4, 512, "none", False, 0.7)),
-        "tolokers": (82.43, (3, 512, "layer", True, 0.2)),
+        "tolokers": (82.43, (3, 256, "layer", True, 0.2)),
         "chameleon": (44.81, (4, 256, "batch", True, 0.7)),
     },
     "gat": {
@@ -63,7 +63,7 @@ NETWORKS: dict[str, dict[str, tuple[float, tuple[int, int, str, bool, float]]]] 
         "cora": (84.46, (3, 512, "none", True, 0.2)),
         "citeseer": (72.22, (3, 256, "none", True, 0.5)),
         "pubmed": (80.28, (2, 512, "none", False, 0.5)),
-        "tolokers": (83.70, (3, 512, "layer", True, 0.2)),
+        "tolokers": (83.70, (3, 256, "layer", True, 0.2)),
         "chameleon": (44.13, (2, 256, "batch", True, 0.7)),
     },
 }

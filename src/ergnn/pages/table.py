@@ -182,7 +182,7 @@ def number(value: float, scale: float = 100) -> str:
 
 
 class Estimate(Protocol):
-    """A mean and half of its 95 % interval, e.g. :class:`ergnn.learning.metrics.Summary`."""
+    """A mean of n values and half of its 95 % interval, e.g. :class:`ergnn.learning.metrics.Summary`."""
 
     @property
     def mean(self) -> float: ...
@@ -190,8 +190,19 @@ class Estimate(Protocol):
     @property
     def ci95(self) -> float | None: ...
 
+    @property
+    def n(self) -> int: ...
+
 
 def with_interval(summary: Estimate, scale: float = 100) -> str:
+    """Format a mean with its 95 % interval; that of two values would be twelve times their spread.
+
+    >>> from ergnn.learning.metrics import summarize
+    >>> [with_interval(summarize(values)) for values in ([0.5, 0.52, 0.54], [0.5, 0.52], [0.5])]
+    ['52.00 ± 4.97', '51.00 (n = 2)', '50.00']
+    """
+    if summary.n == 2:
+        return f"{number(summary.mean, scale)} (n = 2)"
     half = "" if summary.ci95 is None else f" ± {number(summary.ci95, scale)}"
     return number(summary.mean, scale) + half
 

@@ -81,8 +81,8 @@ def test_table_matches_the_store(page: str, store: Path) -> None:
     line = re.search(r"<tr>\s*<th[^>]*data-v=\"ER-GAT · IM\">.*?</tr>", page, re.S)
     assert line
     cells = re.findall(r"<td[^>]*>([^<]*)</td>", line[0])
-    expected = ["95.66", f"{100 * pm['mean']:.2f} ± {100 * pm['ci95']:.2f}", f"{100 * (pm['mean'] - 0.9566):+.2f}"]
-    expected += ["21.14", f"{100 * fm['mean']:.2f} ± {100 * fm['ci95']:.2f}", f"{100 * (fm['mean'] - 0.2114):+.2f}"]
+    expected = ["95.66", f"{100 * pm['mean']:.2f} (n = 2)", f"{100 * (pm['mean'] - 0.9566):+.2f}"]
+    expected += ["21.14", f"{100 * fm['mean']:.2f} (n = 2)", f"{100 * (fm['mean'] - 0.2114):+.2f}"]
     assert [cell.replace("−", "-") for cell in cells[:6]] == expected
     assert cells[-1] == "2"
 

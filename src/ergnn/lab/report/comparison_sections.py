@@ -19,6 +19,10 @@ from ergnn.pages.table import NOTHING, Table, number, with_interval
 
 RECOMMENDED = "analytic:statistics"
 """The method that the others are compared with."""
+CLOSED_FORMS = (
+    "analytic + graph is the closed form of folders and the estimator, which keeps all labels and the graph; "
+    "analytic:statistics stores a mean and a low-rank scatter per class instead, within the budget."
+)
 BETTER, WORSE, ABOVE = "▲", "▼", "!"
 EDGES_NOTE = {"own": " (no edges between tasks, which gives away label information)"}
 
@@ -34,6 +38,11 @@ class Group:
     @property
     def title(self) -> str:
         return f"{self.scenario.capitalize()}-incremental · edges {self.edges}{EDGES_NOTE.get(self.edges, '')}"
+
+    def label(self, method: str) -> str:
+        """The name of a method in tables, which says whether it is ranked and which one is recommended."""
+        needs_graph = self.of(method)[0].needs_graph
+        return f"{method} + graph" if needs_graph else f"{method} (ours)" if method == RECOMMENDED else method
 
     @cached_property
     def datasets(self) -> list[str]:
@@ -115,7 +124,7 @@ def benchmark_section(group: Group) -> Section:
         needs_graph = group.of(method)[0].needs_graph
         rows.append(
             [
-                f"{method} (ours)" if method == RECOMMENDED else method,
+                group.label(method),
                 *(_score(group, dataset, method) for dataset in group.datasets),
                 f"{ranks[method]:.2f}" if method in ranks else NOTHING,
                 f"{group.mean(method, 'seconds'):.2f}",
@@ -151,8 +160,9 @@ def _about(group: Group) -> list[str]:
         if group.tests
         else f"{RECOMMENDED}, with which the others are compared, was not run at equal bytes.",
         f"memory %: mean share of the budget ({', '.join(f'{name} {size:,} B' for name, size in budgets.items())}); "
-        f"{ABOVE} above the budget; graph: needs the graph of earlier tasks, which the budget does not count "
+        f"{ABOVE} above the budget; + graph: needs the graph of earlier tasks, which the budget does not count "
         f"({ROWS} nodes per class). Neither is ranked.",
+        *([CLOSED_FORMS] if {"analytic", RECOMMENDED} & set(group.methods) else []),
     ]
     if (ranking := group.ranking) is not None:
         test = "" if ranking.p is None else f" Friedman's χ² = {ranking.chi2:.1f}, p = {ranking.p:.2g}."
@@ -189,7 +199,7 @@ def detail_sections(group: Group) -> list[Section]:
             test = group.tests.get((dataset, method))
             rows.append(
                 [
-                    method,
+                    group.label(method),
                     *(with_interval(summary_of(entry, name)) for name in ("aa", "micro", "af")),
                     _difference(test),
                     f"{np.mean([run.seconds for run in entry.runs]):.2f}",
@@ -199,7 +209,7 @@ def detail_sections(group: Group) -> list[Section]:
                 ]
             )
         title = f"{dataset} · {group.title}"
-        budget = group.finished[dataset, rows[0][0]].budget
+        budget = next(entry.budget for (name, _), entry in group.finished.items() if name == dataset)
         sections.append(Section(title, Table(header, rows, "l" + "r" * 6 + "ll"), [f"Budget: {budget:,} bytes."]))
     return sections
 
