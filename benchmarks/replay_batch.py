@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+from typing import Any
 
 import torch
 

@@ -157,7 +157,7 @@ def neighborhood(snapshot: Snapshot, node: int) -> dict[str, Any]:
     wanted, place = np.unique(ordered, return_inverse=True)
     predicted = snapshot.probabilities(graph, wanted).argmax(1)[place]
     label = graph.labels(ordered)[0]
-    row, source = graph.neighbors(wanted)
+    row, source, _ = graph.neighbors(wanted)
     position = {number: i for i, number in enumerate(nodes)}
     pairs = {
         tuple(sorted((position[int(u)], position[int(wanted[r])])))
