@@ -56,7 +56,7 @@ def test_predictions_are_written_with_probabilities(root: str, tmp_path: Path) -
     with open(out, newline="") as file:
         rows = list(csv.reader(file))
     classes = ["c0", "c1", "c2", "c3"]
-    second = ["second_label", "second_probability"]
+    second = ["second_label", "second_probability", "unknown"]
     assert rows[0] == ["id", "label", "probability", *(f"p({name})" for name in classes), *second]
     assert [row[0] for row in rows[1:]] == ["n3", "n70"]
     for row in rows[1:]:
@@ -67,13 +67,13 @@ def test_predictions_are_written_with_probabilities(root: str, tmp_path: Path) -
         assert [float(row[2]), float(row[8])] == [values[name] for name in ranked[:2]]
     args = ["predict", root, "--nodes", ids_file(tmp_path, ["n3"]), "--classes", "c1", "-o", str(out)]
     assert main(args) == 0
-    assert out.read_text().splitlines()[1] == "n3,c1,1.000000,1.000000,,"
+    assert out.read_text().splitlines()[1] == "n3,c1,1.000000,1.000000,,,"
 
 
 def test_a_known_task_and_nodes_that_are_not_stored(root: str, files: list[tuple[str, str]], tmp_path: Path) -> None:
     out = tmp_path / "p.csv"
     assert main(["predict", root, "--nodes", ids_file(tmp_path, ["n3"]), "--update", "2", "-o", str(out)]) == 0
-    assert out.read_text().startswith("id,label,probability,p(c2),p(c3),second_label,second_probability\n")
+    assert out.read_text().startswith("id,label,probability,p(c2),p(c3),second_label,second_probability,unknown\n")
     new, links = tmp_path / "new.csv", tmp_path / "links.csv"
     header = Path(files[0][0]).read_text().splitlines()[0]
     new.write_text(f"{header}\nstranger,," + ",".join("1" * 12) + "\n")

@@ -107,6 +107,10 @@ def test_nodes_of_a_new_class_are_called_unknown(tmp_path: Path) -> None:
     folder = LearnerFolder.create(tmp_path / "f", quick(method="analytic", per_class=5, val=0.3))
     folder.observe(*update(0, 300))
     folder.observe(*update(300, 150, kind=4))  # without labels
+    of_new = folder.find_unknown(NodeTable(objects([f"n{i}" for i in range(300, 380)])))
+    of_known = folder.find_unknown(NodeTable(objects([f"n{i}" for i in range(80)])))
+    assert sum(of_new) > 60
+    assert sum(of_known) < 10
     found = folder.watch()["unknown"]
     assert found["nodes"] == 150
     assert found["above"] > 100

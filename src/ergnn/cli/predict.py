@@ -9,6 +9,9 @@ from typing import Any
 from ergnn.cli.folder_options import add_columns, add_command, read_tables, use_threads
 from ergnn.cli.options import add_threads, count, output
 
+UNKNOWN = {True: "yes", False: "no", None: ""}
+"""The column ``unknown``: whether a node seems to be of no class that was learned; empty if that cannot be told."""
+
 
 def add(commands: Any) -> None:
     parser = add_command(commands, "predict", predict_command, "predict classes of nodes, with probabilities")
@@ -40,14 +43,16 @@ def predict_command(args: argparse.Namespace) -> int:
     if args.update is not None:
         classes = folder.classes_of(args.update - 1, args.version)
     chunks = folder.predict(nodes=nodes, edges=edges, classes=classes, chunk=args.chunk, version=args.version)
+    unknown = iter(folder.find_unknown(nodes, edges, args.version))
     with output(args.out) as file:
         writer = csv.writer(file, lineterminator="\n")
         for number, (ids, names, probabilities) in enumerate(chunks):
             if not number:
-                second_columns = ["second_label", "second_probability"]
-                writer.writerow(["id", "label", "probability", *(f"p({name})" for name in names), *second_columns])
+                last = ["second_label", "second_probability", "unknown"]
+                writer.writerow(["id", "label", "probability", *(f"p({name})" for name in names), *last])
             ranked = (-probabilities).argsort(1, kind="stable")[:, :2]  # of equal ones, the first is the prediction
             for i, top, row in zip(ids, ranked, probabilities, strict=True):
                 best, *second = ((names[k], f"{row[k]:.6f}") for k in top)
-                writer.writerow([i, *best, *(f"{p:.6f}" for p in row), *(second[0] if second else ("", ""))])
+                last = [*(second[0] if second else ("", "")), UNKNOWN[next(unknown)]]
+                writer.writerow([i, *best, *(f"{p:.6f}" for p in row), *last])
     return 0

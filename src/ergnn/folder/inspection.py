@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from ergnn.data.partial import Array, LabeledGraph, PartialGraph, read_subgraph
+from ergnn.data.partial import Array, LabeledGraph, PartialGraph, find_all, read_subgraph
 from ergnn.data.tables.node_tables import SPLITS
 from ergnn.folder.encoding import describe_columns
+from ergnn.folder.network import CHUNK
 from ergnn.folder.snapshot import Snapshot
 from ergnn.learning.evaluation import Record, forgetting, measures
 from ergnn.learning.watch.calibration import calibration
@@ -196,6 +197,23 @@ def rows_of(snapshot: Snapshot, graph: PartialGraph, nodes: Array) -> torch.Tens
     """The rows of some nodes that :class:`UnknownScore` reads."""
     local = read_subgraph(graph, nodes, NUM_HOPS, snapshot.settings.limits)
     return unknown_rows(local.graph, local.local_ids(nodes))
+
+
+def unknown_nodes(snapshot: Snapshot, graph: PartialGraph, ids: Sequence[str]) -> list[bool | None]:
+    """Whether each node seems to belong to no class that was learned; None without enough validation nodes.
+
+    Args:
+        snapshot: the version whose classes are known.
+        graph: its graph, or an extended one with the nodes.
+        ids: the nodes.
+    """
+    fitted = fit_unknown(snapshot)
+    if fitted is None or fitted.threshold == math.inf:
+        return [None] * len(ids)
+    nodes, index = np.unique(find_all(graph, ids), return_inverse=True)
+    chunks = [nodes[start : start + CHUNK] for start in range(0, len(nodes), CHUNK)]
+    scores = [fitted.score(rows_of(snapshot, graph, chunk)).numpy() for chunk in chunks]
+    return (np.concatenate([*scores, np.empty(0)]) > fitted.threshold)[index].tolist()
 
 
 def _unknown(snapshot: Snapshot) -> dict[str, Any] | None:

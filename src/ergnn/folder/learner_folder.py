@@ -23,7 +23,7 @@ from ergnn.folder.checkpoints import Checkpoints
 from ergnn.folder.database import insert, reading_values, to_json, transaction, wrap_errors
 from ergnn.folder.encoding import fitted_state
 from ergnn.folder.graph import StoredGraph, remove_nodes
-from ergnn.folder.inspection import inspect_snapshot, update_drift, watch_snapshot
+from ergnn.folder.inspection import inspect_snapshot, unknown_nodes, update_drift, watch_snapshot
 from ergnn.folder.network import CHUNK, learn_offline
 from ergnn.folder.settings import CHANGEABLE, Settings
 from ergnn.folder.snapshot import Snapshot, make_learner, open_snapshot, write_snapshot
@@ -206,6 +206,17 @@ class LearnerFolder:
             nodes = None if nodes is None else read_nodes(nodes, limits=limits)
             edges = None if edges is None else read_edges(edges, limits=limits)
         return nodes, edges
+
+    def find_unknown(
+        self, nodes: NodeTable, edges: EdgeTable | None = None, version: int | None = None
+    ) -> list[bool | None]:
+        """Whether each node seems to belong to no class that was learned; None without enough validation nodes.
+
+        Of nodes of known classes, 5 % are reported as unknown (:class:`ergnn.learning.watch.UnknownScore`). Arguments
+        are those of :meth:`predict`.
+        """
+        with self.snapshot(version) as snapshot:
+            return unknown_nodes(snapshot, snapshot.extended(nodes, edges), list(nodes.ids))
 
     def classes_of(self, update: int, version: int | None = None) -> list[str]:
         """Classes that were learned in an update (numbered from 0)."""
