@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ergnn.cli.inspect import watch_lines
 from ergnn.cli.main import main
+from ergnn.cli.scores import watch_lines
 from ergnn.data.tables.node_tables import EdgeTable, NodeTable
 from ergnn.folder import LearnerFolder
 from ergnn.folder.database import FolderError, from_json, insert, select, to_json, writing

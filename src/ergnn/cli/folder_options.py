@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import warnings
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ergnn.cli.options import CommandParser
+from ergnn.cli.options import THREADS, CommandParser
 
 if TYPE_CHECKING:
     from ergnn.data.tables import Columns, EdgeTable, Limits, NodeTable
@@ -15,12 +16,49 @@ if TYPE_CHECKING:
 NAMED_COLUMNS = ("id", "label", "split", "source", "target")
 
 
-def add_command(commands: Any, name: str, command: Any, text: str) -> CommandParser:
-    """Add a command whose first argument is a folder."""
+SHARED: dict[str, dict[str, Any]] = {
+    "version": {"metavar": "N", "type": int, "help": "use a stored version (default: the current one)"},
+    "json": {"action": "store_true", "help": "print JSON instead of text"},
+    "threads": THREADS,
+}
+"""Options that several commands have."""
+
+
+def add_command(
+    commands: Any,
+    name: str,
+    command: Callable[[argparse.Namespace], int],
+    text: str,
+    *shared: str,
+    first: Mapping[str, tuple[str, str]] | None = None,
+) -> CommandParser:
+    """Add a command on a folder.
+
+    Args:
+        commands: of the parser.
+        name: name of the command.
+        command: its function.
+        text: help text.
+        shared: names of options in :data:`SHARED`.
+        first: metavar and help text of arguments before the folder.
+    """
     parser: CommandParser = commands.add_parser(name, help=text)
-    parser.set_defaults(command=command)
-    parser.add_argument("folder", metavar="DIR", help="the learner's folder")
+    parser.set_defaults(command=with_threads(command) if "threads" in shared else command)
+    for argument, (metavar, about) in {**(first or {}), "folder": ("DIR", "the learner's folder")}.items():
+        parser.add_argument(argument, metavar=metavar, help=about)
+    for option in shared:
+        parser.add_argument(f"--{option}", **SHARED[option])
     return parser
+
+
+def with_threads(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    """A command that computes on as many threads as told."""
+
+    def run(args: argparse.Namespace) -> int:
+        use_threads(args)
+        return command(args)
+
+    return run
 
 
 def use_threads(args: argparse.Namespace) -> None:

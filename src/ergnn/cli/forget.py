@@ -6,12 +6,12 @@ import argparse
 import json
 from typing import Any
 
-from ergnn.cli.folder_options import add_command, use_threads
-from ergnn.cli.options import add_threads
+from ergnn.cli.folder_options import add_command
 
 
 def add(commands: Any) -> None:
-    parser = add_command(commands, "forget", forget_command, "remove nodes from the graph, the memory and the model")
+    text = "remove nodes from the graph, the memory and the model"
+    parser = add_command(commands, "forget", forget_command, text, "json", "threads")
     parser.add_argument(
         "--nodes", metavar="FILE", help="file with the ids of the nodes to remove (optional with --purge)"
     )
@@ -25,8 +25,6 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--certificate", metavar="FILE.json", help="after a purge, search all files, check the model, and certify both"
     )
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    add_threads(parser)
 
 
 def forget_command(args: argparse.Namespace) -> int:
@@ -34,7 +32,6 @@ def forget_command(args: argparse.Namespace) -> int:
     from ergnn.data.tables import Columns, read_nodes
     from ergnn.folder import LearnerFolder
 
-    use_threads(args)
     folder = LearnerFolder(args.folder)
     ids: list[str] = []
     if args.nodes:

@@ -12,9 +12,8 @@ from ergnn.cli.options import CommandParser
 from ergnn.config.errors import ErgnnError, check_choice
 
 COMMANDS = (
-    *("run", "lists", "reproduce", "compare", "runs", "report"),
-    *("demo", "init", "observe", "predict", "evaluate", "inspect", "explain", "audit", "suggest"),
-    *("forget", "verify", "export", "rollback", "set", "serve"),
+    *("run", "lists", "reproduce", "compare", "runs"),
+    *("demo", "manage", "observe", "predict", "scores", "explain", "audit", "suggest", "forget", "serve"),
 )
 """Modules of this package, in the order of the help; ``add`` adds the command of a module."""
 

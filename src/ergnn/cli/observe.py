@@ -11,17 +11,18 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ergnn.cli.evaluate import overall_line
-from ergnn.cli.folder_options import add_columns, add_command, read_tables, use_threads
-from ergnn.cli.options import add_threads
-from ergnn.cli.progress import progress_bar
+from ergnn.cli.folder_options import add_columns, add_command, read_tables
+from ergnn.cli.options import progress_bar
+from ergnn.cli.scores import column_table, overall_line
 
 if TYPE_CHECKING:
     from ergnn.folder import LearnerFolder
 
 
 def add(commands: Any) -> None:
-    parser = add_command(commands, "observe", observe_command, "add nodes, edges and labels, and update the model")
+    parser = add_command(
+        commands, "observe", observe_command, "add nodes, edges and labels, and update the model", "json", "threads"
+    )
     parser.set_defaults(on_interrupt=lambda args: f"`ergnn observe {shlex.quote(args.folder)} --resume` continues")
     parser.add_argument(
         "--nodes", metavar="FILE", help="file with new nodes, or new labels of existing nodes: id, label, …"
@@ -34,9 +35,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--checkpoint-seconds", metavar="X", type=float, default=5.0, help="seconds between checkpoints (default: 5)"
     )
-    parser.add_argument("--json", action="store_true", help="print the record of the update as JSON")
     parser.add_argument("--quiet", action="store_true", help="print only errors")
-    add_threads(parser)
     add_columns(parser)
 
 
@@ -44,7 +43,6 @@ def observe_command(args: argparse.Namespace) -> int:
     from ergnn.config.errors import InputError
     from ergnn.folder import LearnerFolder
 
-    use_threads(args)
     folder = LearnerFolder(args.folder)
     given = bool(args.nodes or args.edges or args.graph)
     if args.discard:
@@ -93,13 +91,6 @@ def epoch_bar(folder: LearnerFolder, args: argparse.Namespace) -> Iterator[Calla
 def _say(args: argparse.Namespace, text: str) -> None:
     if not args.quiet:
         print(text, file=sys.stderr if args.json else sys.stdout)
-
-
-def column_table(rows: list[list[str]]) -> str:
-    """Format what the columns of a table are and what they become."""
-    from ergnn.pages.table import Table
-
-    return "\n" + Table(["column", "kind", "because", "becomes"], rows, "llll").to_text() + "\n"
 
 
 def describe(record: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -40,6 +40,9 @@ def count(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
     return int(text)
+
+
+THREADS: dict[str, Any] = {"metavar": "N", "type": count, "default": 1, "help": "use N CPU threads (default: 1)"}
 
 
 def boolean(text: str) -> bool:
@@ -152,7 +155,7 @@ def _shown(default: Any) -> bool:
 
 
 def add_threads(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--threads", metavar="N", type=count, default=1, help="use N CPU threads (default: 1)")
+    parser.add_argument("--threads", **THREADS)
 
 
 def add_store(parser: argparse.ArgumentParser) -> None:
@@ -178,3 +181,28 @@ def store_path(text: str) -> str:
     """Return the file or URL of a store; for a folder, or a name without a suffix, its ``runs.sqlite``."""
     path = Path(text)
     return str(path / "runs.sqlite") if "://" not in text and (path.is_dir() or not path.suffix) else text
+
+
+@contextmanager
+def progress_bar(name: str, total: int | None, enabled: bool = True) -> Iterator[Callable[[int], None] | None]:
+    """Yield a function to call with the number of finished steps; None if no bar is shown.
+
+    A bar needs the package rich and a terminal. Without ``total`` it shows only that something is going on.
+    """
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    except ModuleNotFoundError:
+        enabled = False
+    if not enabled or not sys.stderr.isatty():
+        yield None
+        return
+    counted = (TextColumn("{task.percentage:3.0f} %"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        *(counted if total is not None else [TimeElapsedColumn()]),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        job = bar.add_task(name, total=total)
+        yield lambda steps: bar.advance(job, steps)

@@ -6,15 +6,16 @@ import argparse
 import csv
 from typing import Any
 
-from ergnn.cli.folder_options import add_columns, add_command, read_tables, use_threads
-from ergnn.cli.options import add_threads, count, output
+from ergnn.cli.folder_options import add_columns, add_command, read_tables
+from ergnn.cli.options import count, output
 
 UNKNOWN = {True: "yes", False: "no", None: ""}
 """The column ``unknown``: whether a node seems to be of no class that was learned; empty if that cannot be told."""
 
 
 def add(commands: Any) -> None:
-    parser = add_command(commands, "predict", predict_command, "predict classes of nodes, with probabilities")
+    text = "predict classes of nodes, with probabilities"
+    parser = add_command(commands, "predict", predict_command, text, "version", "threads")
     parser.add_argument(
         "--nodes", metavar="FILE", required=True, help="file with the ids of nodes; new nodes need features"
     )
@@ -25,20 +26,18 @@ def add(commands: Any) -> None:
     known = parser.add_mutually_exclusive_group()
     known.add_argument("--classes", metavar="NAME,…", help="predict among these classes (default: all learned classes)")
     known.add_argument("--update", metavar="N", type=int, help="predict among the classes of update N, counted from 1")
-    parser.add_argument("--version", metavar="N", type=int, help="use a stored version (default: the current one)")
     parser.add_argument(
         "--chunk", metavar="N", type=count, default=2048, help="predict N nodes at a time (default: 2048)"
     )
-    add_threads(parser)
     add_columns(parser)
 
 
 def predict_command(args: argparse.Namespace) -> int:
     from ergnn.folder import LearnerFolder
 
-    use_threads(args)
     folder = LearnerFolder(args.folder)
     nodes, edges = read_tables(args, folder.settings.limits)
+    assert nodes is not None
     classes = args.classes.split(",") if args.classes else None
     if args.update is not None:
         classes = folder.classes_of(args.update - 1, args.version)

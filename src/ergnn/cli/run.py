@@ -11,8 +11,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ergnn.cli.options import add_options, add_threads, given, refuse_unused, store_path
-from ergnn.cli.progress import progress_bar
+from ergnn.cli.options import add_options, add_threads, given, progress_bar, refuse_unused, store_path
 from ergnn.config.errors import InputError
 from ergnn.config.learner_config import LearnerConfig
 from ergnn.config.registry import field_options

@@ -1,4 +1,4 @@
-"""``ergnn runs``: list, filter and export the runs of a store."""
+"""``ergnn runs`` and ``ergnn report``: list, filter and export the runs of a store; a page about them."""
 
 from __future__ import annotations
 
@@ -25,6 +25,21 @@ def add(commands: Any) -> None:
     parser.add_argument("--seed", metavar="N", type=int, help="show only runs with this seed")
     parser.add_argument("--csv", metavar="FILE", help="write one line per run to a CSV file; - is standard output")
     parser.add_argument("--json", action="store_true", help="print all stored data as JSON")
+
+    parser = commands.add_parser("report", help="write an HTML page with the tables and figures of a run store")
+    parser.set_defaults(command=report_command)
+    parser.add_argument(
+        "-o",
+        "--out",
+        metavar="FILE",
+        default="report.html",
+        help="write an HTML page, or only tables if the name ends in .md, .tex or .txt (default: report.html)",
+    )
+    add_store(parser)
+    parser.add_argument("--title", metavar="TEXT", help="title of the page (default: derived from its content)")
+    parser.add_argument(
+        "--figures", metavar="DIR", help="also write the figures as SVG files, and PDF if it can be made"
+    )
 
 
 def runs_command(args: argparse.Namespace) -> int:
@@ -77,3 +92,18 @@ def _listing(runs: Sequence[StoredRun]) -> str:
     header += ["PM %", "FM %", "AA %", "seconds", ""]
     table = Table(header, lines, align="llllll" + "r" * 7 + "l").to_text()
     return f"{table}\n\n{len(runs)} runs of {len(rows)} configurations"
+
+
+def report_command(args: argparse.Namespace) -> int:
+    from ergnn.lab.report.figures import write_figures
+    from ergnn.lab.report.page import stored_runs, write_page
+    from ergnn.lab.report.rows import result_rows, settings_of
+    from ergnn.pages.figure_files import CONVERTERS, converter
+
+    store = store_path(args.store)
+    path = write_page(store, args.out, title=args.title)
+    print(f"{path}: {path.stat().st_size / 1000:,.0f} kB")
+    if args.figures:
+        written = write_figures(settings_of(result_rows(stored_runs(store))), args.figures)
+        print(f"{args.figures}: {len(written)} files" + ("" if converter() else f"; .pdf files need {CONVERTERS}"))
+    return 0

@@ -23,7 +23,9 @@ def unknown_rows(graph: Graph, nodes: Tensor) -> Tensor:
     """``[X, SX, S²X]`` of some nodes with rows of unit length, the input of :class:`UnknownScore`."""
     sketch = SKETCH_SIZE if graph.num_features > SKETCH_SIZE else None
     inputs = Inputs(graph, sketch, torch.float32)
-    features = Features(FEATURE_MAPS.create("hops", num_hops=NUM_HOPS), NormalizedAdjacency(graph, graph.edge_weight), inputs)
+    features = Features(
+        FEATURE_MAPS.create("hops", num_hops=NUM_HOPS), NormalizedAdjacency(graph, graph.edge_weight), inputs
+    )
     return features.rows(nodes)[:, :-1]
 
 
