@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 import pytest
@@ -9,9 +10,9 @@ from hypothesis import strategies as st
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.utils import to_undirected
 
-from ergnn import ContinualNodeClassifier
+from ergnn import ContinualNodeClassifier, Learner
 from ergnn.config.errors import InputError
-from ergnn.data import Graph
+from ergnn.data import Graph, Task
 from graphs import graphs, random_graph
 
 
@@ -222,3 +223,21 @@ def test_from_pyg_warns_about_labels_from_1_and_edges_in_one_direction(recwarn: 
     recwarn.clear()
     Graph.from_pyg(Data(x=data.x, edge_index=to_undirected(edges), y=data.y - 1))
     assert not list(recwarn)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_feature_that_dominates_is_named_where_features_are_read_as_they_are(sparse: bool) -> None:
+    rng = torch.Generator().manual_seed(0)
+    x = torch.rand(40, 5, generator=rng)
+    large = torch.cat([x, 1e4 * (1 + x[:, :1])], 1)
+    edges, y = torch.tensor([[0, 1], [1, 0]]), torch.arange(40) % 2
+    graph = Graph(large.to_sparse_csr() if sparse else large, edges, y, "mine")
+    task = Task(0, graph, *torch.arange(40).split([20, 10, 10]), (0, 1))
+    for learner in (Learner("gcn", "finetune", epochs=1), Learner("sgc", "analytic", head="growing", scale="rows")):
+        with pytest.warns(UserWarning, match=r"mine: feature 5 is 100\.0 % of the length of most rows"):
+            learner.observe(task)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.filterwarnings("ignore", message="Sparse CSR")
+        Learner("sgc", "analytic", head="growing").observe(task)
+        Learner("gcn", "finetune", epochs=1).observe(replace(task, graph=replace(task.graph, x=x)))

@@ -62,38 +62,35 @@ def test_an_idx_file_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "content",
     [
-        (idx(np.zeros(3))[:4] + b"\0\0", "ends within its header"),
-        (b"", "starts with nothing; an IDX file of bytes in 1 dimension"),
-        (b"\0\0\x08\x03" + bytes(12), "starts with 00000803"),
-        (b"\0\0\x0d\x01" + bytes(12), "starts with 00000d01"),
-        (idx(np.zeros(9))[:-1], "announces 9 bytes, and only 8 follow"),
-        (idx(np.zeros(9)) + b"x", "announces 9 bytes, and more follow"),
-        (b"\0\0\x08\x01" + struct.pack(">I", 2**32 - 1), "announces .*4294967295.* values"),
-        (b"\0\0\x08\x01" + bytes(4), "announces .* values"),
+        idx(np.zeros(3))[:4] + b"\0\0",
+        b"",
+        b"\0\0\x08\x03" + bytes(12),
+        b"\0\0\x0d\x01" + bytes(12),
+        idx(np.zeros(9))[:-1],
+        idx(np.zeros(9)) + b"x",
+        b"\0\0\x08\x01" + struct.pack(">I", 2**32 - 1),
+        b"\0\0\x08\x01" + bytes(4),
     ],
 )
-def test_a_broken_idx_file_is_rejected_by_name(tmp_path: Path, content: bytes, message: str) -> None:
-    with pytest.raises(InputError, match=rf"broken\.gz: .*{message}"):
+def test_a_broken_idx_file_is_rejected_by_name(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(InputError, match=r"broken\.gz: not an IDX file of bytes in 1 dimension"):
         read_idx(write(tmp_path / "broken.gz", content), 1)
 
 
-def test_an_incomplete_gzip_file_is_rejected(tmp_path: Path) -> None:
+def test_files_that_are_no_gzip_files_are_rejected(tmp_path: Path) -> None:
     whole = write(tmp_path / "half.gz", idx(np.arange(200))).read_bytes()
     (tmp_path / "half.gz").write_bytes(whole[:-30])
-    with pytest.raises(InputError, match=r"half\.gz: not a whole gzip file"):
-        read_idx(tmp_path / "half.gz", 1)
     (tmp_path / "text.gz").write_text("not found")
-    with pytest.raises(InputError, match=r"text\.gz: not a whole gzip file"):
-        read_idx(tmp_path / "text.gz", 1)
-    with pytest.raises(InputError, match=r"none\.gz: not a whole gzip file .*No such file"):
-        read_idx(tmp_path / "none.gz", 1)
+    for name in ("half", "text", "none"):
+        with pytest.raises(InputError, match=rf"{name}\.gz: not a whole gzip file"):
+            read_idx(tmp_path / f"{name}.gz", 1)
 
 
 def test_files_that_do_not_belong_together_are_rejected(root: Path) -> None:
     write(root / "mnist/MNIST/raw" / FILES[3], idx(np.zeros(99)))
-    with pytest.raises(InputError, match=r"t10k-images.* has 100 images, t10k-labels.* 99 labels"):
+    with pytest.raises(InputError, match=r"do not belong together: \[500, 100\] images, \[500, 99\] labels"):
         make_stream("permuted-mnist", root=root, dataset_options=SIZES)
     write(root / "mnist/MNIST/raw" / FILES[3], idx(np.full(100, 10)))
     with pytest.raises(InputError, match="label 10 is not a digit"):

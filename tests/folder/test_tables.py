@@ -217,3 +217,24 @@ def test_versions_and_ratings_are_classes_and_new_ones_are_announced(tmp_path: P
     with folder.snapshot() as snapshot:
         kept = snapshot.records[1]["notes"]
     assert kept == [note for note in notes if "golld" not in note]
+
+
+def first_update(tmp_path: Path, rows: list[str]) -> dict[str, Any]:
+    tmp_path.mkdir()
+    (tmp_path / "nodes.csv").write_bytes("\n".join(["id,label,city", *rows]).encode("latin-1"))
+    folder = LearnerFolder.create(tmp_path / "new", Settings())
+    return folder.observe(read_nodes(tmp_path / "nodes.csv"), EdgeTable(["a0", "a1"], ["a1", "a2"]))
+
+
+def test_mistakes_in_a_first_update_are_named(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match=r"nodes\.csv, column 'city': not UTF-8 text; save the file as UTF-8"):
+        first_update(tmp_path / "a", [f"a{i},x,Zürich" for i in range(20)])
+    with pytest.raises(FormatError, match=r"no column tells nodes apart: city \(one value only\)"):
+        first_update(tmp_path / "b", [f"a{i},x,Rom" for i in range(20)])
+    cities = [["Rom", "Oslo"][i % 2] for i in range(40)]
+    record = first_update(tmp_path / "c", [f"a{i},{['Yes', 'yes', 'no'][i % 3]},{c}" for i, c in enumerate(cities)])
+    assert "2 classes differ from 'yes' in case only; are they one?" in record["notes"]
+    record = first_update(tmp_path / "d", [f"a{i},yes,{c}" for i, c in enumerate(cities)])
+    assert record["notes"] == ["there is one class only, so that every node is predicted to be of it"]
+    record = first_update(tmp_path / "e", [f"a{i},k{i},{c}" for i, c in enumerate(cities)])
+    assert record["notes"][10] == "30 more classes have one labeled node and cannot be scored"

@@ -22,6 +22,8 @@ CHECKED = 1 << 24
 """Feature values per chunk of a check."""
 LOOKED_UP = 100_000
 """Approximate number of edges whose opposite direction is looked up."""
+JUDGED_ROWS, DOMINANT = 1_000, 0.99
+"""A feature dominates if it has this share of the squared length of most of about so many rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -346,6 +348,24 @@ def warn_one_way(edge_index: Tensor, num_nodes: int, name: str) -> None:
         warnings.warn(
             f"{name}: {100 * (1 - answered / wanted.numel()):.0f} % of the edges have one direction only, and messages "
             "pass along edges; for an undirected graph, use torch_geometric.utils.to_undirected(data.edge_index)",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def warn_dominant(graph: Graph) -> None:
+    """Warn if one feature makes up more than 99 % of the squared length of most rows."""
+    x = graph.rows(torch.arange(0, graph.num_nodes, max(1, graph.num_nodes // JUDGED_ROWS), device=graph.device))
+    squares = x.double().square()
+    total = squares.sum(1, keepdim=True)
+    share = (squares / total)[total.flatten() > 0]
+    if graph.num_features < 2 or not len(share):
+        return
+    middle, column = share.median(0).values.max(0)
+    if middle > DOMINANT:
+        warnings.warn(
+            f"{graph.name}: feature {int(column)} is {100 * float(middle):.1f} % of the length of most rows, so that "
+            "the others hardly count; standardize the columns (the closed form does, with scale='auto')",
             UserWarning,
             stacklevel=3,
         )

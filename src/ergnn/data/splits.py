@@ -35,28 +35,22 @@ def planetoid_like(
 
     Args:
         y: labels, ``-1`` for none.
-        per_class: number of training nodes per class.
-        num_val: total number of validation nodes.
-        num_test: total number of test nodes.
+        per_class, num_val, num_test: sizes.
         seed: seed of the draw.
         classes: the classes that get training nodes; by default every class with a node.
         nodes: the nodes to draw from; by default all labeled nodes.
     """
-    _at_least("per_class", per_class, 1)
-    _at_least("num_val", num_val, 0)
-    _at_least("num_test", num_test, 1)
+    for option, value, least in (("per_class", per_class, 1), ("num_val", num_val, 0), ("num_test", num_test, 1)):
+        _at_least(option, value, least)
     generator = torch.Generator().manual_seed(seed)
-    left = torch.zeros(y.numel(), dtype=torch.bool)
-    left[_candidates(y, nodes)] = True
-    train = []
+    allowed, train = _candidates(y, nodes), []
     for c in _classes(y, classes):
-        drawn = _shuffled((left & (y == c)).nonzero().flatten(), generator)
+        drawn = _shuffled(allowed[y[allowed] == c], generator)
         if drawn.numel() < per_class:
             raise InputError(f"class {c} has {drawn.numel()} labeled nodes; {per_class} are required for training")
         train.append(drawn[:per_class])
-    for part in train:
-        left[part] = False
-    rest = _shuffled(left.nonzero().flatten(), generator)
+    taken = torch.cat(train) if train else allowed[:0]
+    rest = _shuffled(allowed[~torch.isin(allowed, taken)], generator)
     if rest.numel() < num_val + num_test:
         raise InputError(
             f"{rest.numel()} labeled nodes are left after training nodes are drawn; "
@@ -66,38 +60,25 @@ def planetoid_like(
 
 
 def per_class(
-    y: Tensor,
-    *,
-    train: int = 20,
-    val: int = 30,
-    test: int | None = None,
-    seed: int = 0,
-    classes: Sequence[int] | None = None,
-    nodes: Tensor | None = None,
+    y: Tensor, *, train: int = 20, val: int = 30, test: int | None = None, seed: int = 0, **chosen: Any
 ) -> Split:
     """Draw a fixed number of nodes per class for every part; ``test=None`` takes all remaining nodes.
 
-    The defaults are those of Shchur et al. (2018), "Pitfalls of graph neural network evaluation".
+    The defaults are those of Shchur et al. (2018), "Pitfalls of graph neural network evaluation". ``classes`` and
+    ``nodes`` are those of :func:`planetoid_like`.
     """
-    return Sizes(int(train), int(val), test).draw(y, seed, classes, nodes)
+    return Sizes(int(train), int(val), test).draw(y, seed, **chosen)
 
 
 def fractions(
-    y: Tensor,
-    *,
-    train: float = 0.6,
-    val: float = 0.2,
-    test: float = 0.2,
-    stratified: bool = True,
-    seed: int = 0,
-    classes: Sequence[int] | None = None,
-    nodes: Tensor | None = None,
+    y: Tensor, *, train: float = 0.6, val: float = 0.2, test: float = 0.2, seed: int = 0, **chosen: Any
 ) -> Split:
-    """Draw fractions of the labeled nodes, per class if ``stratified``.
+    """Draw fractions of the labeled nodes, per class unless ``stratified`` is false.
 
-    Sizes are rounded at the cumulative fractions, so that fractions that sum to 1 use every node.
+    Sizes are rounded at the cumulative fractions, so that fractions that sum to 1 use every node. ``classes`` and
+    ``nodes`` are those of :func:`planetoid_like`.
     """
-    return Sizes(float(train), float(val), float(test)).draw(y, seed, classes, nodes, stratified)
+    return Sizes(float(train), float(val), float(test)).draw(y, seed, **chosen)
 
 
 def scaled(y: Tensor, *, seed: int = 0) -> tuple[Split, str]:
@@ -174,7 +155,11 @@ class Sizes:
             groups = {"the graph": allowed[torch.isin(y[allowed], torch.tensor(chosen))]}
         for name, group in groups.items():
             if not self.fit(group.numel()):
-                raise InputError(f"{name} has {group.numel()} labeled nodes{self._too_few(group.numel())}")
+                sizes = [("the rest" if size is None else size) for size in vars(self).values()]
+                raise InputError(
+                    f"{name} has {group.numel()} labeled nodes, too few for {sizes[0]} (training), {sizes[1]} "
+                    f"(validation) and {sizes[2]} (test)"
+                )
         return _draw(groups.values(), self.ends, seed)
 
     def ends(self, count: int) -> list[int]:
@@ -187,19 +172,9 @@ class Sizes:
 
     def fit(self, count: int) -> bool:
         """Return whether a class of ``count`` nodes has enough for every part."""
-        return self.ends(count)[-1] <= count and self._empty_part(count) is None
-
-    def _empty_part(self, count: int) -> float | None:
-        """Return the size of the first part that gets no node though it should."""
-        lengths = [last - first for first, last in pairwise(self.ends(count))]
-        sizes = (self.train, self.val, 1 if self.test is None else self.test)
-        return next((size for size, length in zip(sizes, lengths, strict=True) if size > 0 and not length), None)
-
-    def _too_few(self, count: int) -> str:
-        if not isinstance(self.train, int):
-            return f", too few for a fraction of {self._empty_part(count)}"
-        test = "at least 1" if self.test is None else self.test
-        return f"; {self.train} for training, {self.val} for validation and {test} for test are required"
+        ends = self.ends(count)
+        parts = zip(vars(self).values(), pairwise(ends), strict=True)
+        return ends[-1] <= count and all(last > first for size, (first, last) in parts if size != 0)
 
 
 def parse_sizes(text: str) -> Sizes | None:

@@ -79,6 +79,12 @@ def _first_kinds(snapshot: Snapshot, nodes: NodeTable) -> tuple[ColumnKind, ...]
     if nodes.columns:
         kinds = decide_kinds(nodes.columns, told, WHERE)
         words_only = all(kind.kind in ("word", "ignore") for kind in kinds)
+        if all(kind.kind == "ignore" for kind in kinds):
+            reasons = ", ".join(f"{kind.name} ({kind.why})" for kind in kinds)[:300]
+            raise FormatError(
+                f"{WHERE}: no column tells nodes apart: {reasons}; leave them out with --ignore-column to learn from "
+                "the edges alone, or create the folder with --columns NAME=KIND"
+            )
         return () if words_only and nodes.num_features and not told else kinds
     if not (0 < nodes.num_features <= FEW_COLUMNS and snapshot.learner.scales_columns):
         return ()

@@ -28,7 +28,7 @@ from ergnn.config.errors import BusyError, ErgnnError, truncate
 from ergnn.config.files import write_file
 from ergnn.data.tables import Columns, Limits, read_edges, read_nodes
 from ergnn.data.tables.node_tables import canonical
-from ergnn.data.tables.text import GZ, read_bytes
+from ergnn.data.tables.sources import GZ, read_bytes
 from ergnn.folder.versions import now
 
 SPOOL, JOB, IDS, INCOMING = "spool", "job.json", "ids.json", ".new-"

@@ -90,11 +90,15 @@ class Update:
         """
         counts = Counter(np.concatenate([self.labels[1], self.corrected[1]]).tolist())
         labeled, numbered = Counter(self.labels[1].tolist()), list(enumerate(self.classes, len(known)))
-        lines = [
-            f"class {truncate(name)} has one labeled node and cannot be scored"
-            for c, name in numbered
-            if labeled[c] == 1
-        ]
+        single = [truncate(name) for c, name in numbered if labeled[c] == 1]
+        lines = [f"class {name} has one labeled node and cannot be scored" for name in single[:NEW_CLASSES]]
+        if len(single) > NEW_CLASSES:
+            lines.append(f"{len(single) - NEW_CLASSES:,} more classes have one labeled node and cannot be scored")
+        if len(known) + len(numbered) == 1:
+            lines.append("there is one class only, so that every node is predicted to be of it")
+        for name, count in Counter(name.casefold() for name in self.classes).items() if not known else ():
+            if count > 1:
+                lines.append(f"{count} classes differ from {name!r} in case only; are they one?")
         for c, name in numbered[:NEW_CLASSES] if known else ():
             text = f"new class: {short_name(name)} ({counts[c]:,} node{'' if counts[c] == 1 else 's'})"
             similar = similar_class(name, known)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ergnn.config.errors import InputError
+from ergnn.data.graph import warn_dominant
 from ergnn.data.stream import Task
 from ergnn.engine.objective import Objective, architecture, make_objective
 from ergnn.engine.step_hooks import StepHook
@@ -166,6 +167,8 @@ def begin(learner: LearnerView, task: Task) -> tuple[Task, Examples]:
         raise InputError(
             f"{task.name}: the graph has {task.graph.num_features} features; earlier tasks had {learner.num_features}"
         )
+    if learner.num_features is None and getattr(learner.method, "scale", "rows") == "rows":  # others standardize
+        warn_dominant(task.graph)
     earlier = learner.heads.classes
     if learner.method.trains_network and (learner.model is None or learner.method.restarts(learner, task)):
         learner.model = learner.new_model(task.graph.num_features)

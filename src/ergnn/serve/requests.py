@@ -23,10 +23,10 @@ from pydantic_core import PydanticCustomError
 
 from ergnn.config.errors import FormatError, InputError
 from ergnn.data.tables.columns import ColumnRoles
-from ergnn.data.tables.convert import read_columns
 from ergnn.data.tables.limits import Limits
 from ergnn.data.tables.node_tables import NOT_TEXT, EdgeTable, NodeTable, canonical
-from ergnn.data.tables.text import rows_to_arrow
+from ergnn.data.tables.read import read_columns
+from ergnn.data.tables.sources import rows_to_arrow
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
 NodeId = Annotated[Name | Annotated[int, Field(ge=-(2**63), lt=2**64)], Field(description="id of a node")]

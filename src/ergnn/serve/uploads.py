@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ergnn.config.errors import InputError
 from ergnn.data.tables import EdgeTable, Limits, NodeTable, read_edges, read_nodes
-from ergnn.data.tables.text import GZ, read_bytes
+from ergnn.data.tables.sources import GZ, read_bytes
 from ergnn.folder.spool import JSON_LINES, TABLES
 
 if TYPE_CHECKING:

@@ -36,8 +36,8 @@ import torch
 
 from ergnn.config.errors import ErgnnError
 from ergnn.data.tables import EdgeTable, NodeTable, read_edges, read_graph, read_nodes, to_graph, write_nodes
-from ergnn.data.tables.convert import NO_LABEL
 from ergnn.data.tables.node_tables import canonical
+from ergnn.data.tables.read import NO_LABEL
 from ergnn.lab.run import peak_memory_mb
 
 SECONDS = 20

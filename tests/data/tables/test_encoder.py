@@ -193,3 +193,34 @@ def test_values_of_another_kind_are_refused(first: list[object], later: list[obj
         encode_values(kinds, {"x": pa.array(later)}, "update 2")
     with pytest.raises(FormatError, match="update 2: no column 'x'"):
         encode_values(kinds, {"y": pa.array([1])}, "update 2")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([f"{i}.{i}%" for i in range(60)], "look like numbers, but '0.0%' cannot be read; write numbers"),
+        ([f"${1000 + i}" for i in range(60)], "look like numbers, but '$1000'"),
+        ([f"{10 + i},{i:03d}" for i in range(60)], "look like numbers, but '10,000'"),
+        ([*(str(i / 4) for i in range(60)), "old"], "look like numbers, but 'old'"),
+        ([f"{1 + i % 28:02d}.{1 + i % 12:02d}.20{10 + i}" for i in range(60)], "look like dates, but '01.01.2010'"),
+        ([f"{1 + i % 12}/{1 + i % 28}/20{10 + i}" for i in range(60)], "write dates such as 2024-05-31"),
+    ],
+)
+def test_columns_that_nearly_hold_numbers_or_dates_are_asked_about(values: list[str], message: str) -> None:
+    columns = {"x": pa.array(values)}
+    with pytest.raises(FormatError, match="t, column 'x': nearly all values ") as error:
+        decide_kinds(columns, {}, "t")
+    assert message in str(error.value)
+    assert decide_kinds(columns, {"x": "text"}, "t")[0].kind == "text"
+
+
+@pytest.mark.parametrize("values", [["+41 79 {:03d} 11 22"], ["10.0.0.{}"], ["A-{}"], ["{}-{}"], ["room {}"]])
+def test_texts_with_digits_are_no_numbers(values: list[str]) -> None:
+    texts = [values[0].format(i, i + 1) for i in range(60)]
+    assert decide_kinds({"x": pa.array(texts)}, {}, "t")[0].kind in ("text", "ignore")
+
+
+def test_dashes_and_question_marks_are_missing_values() -> None:
+    encoder, codes = fitted({"x": ["-", "?", "1", "2", "4", "--"] * 10})
+    assert [column.kind for column in encoder.columns] == ["number"]
+    assert np.isnan(codes.numbers).sum() == 30

@@ -23,8 +23,8 @@ from ergnn.data.tables import (
     write_edges,
     write_nodes,
 )
-from ergnn.data.tables.convert import NO_LABEL
 from ergnn.data.tables.node_tables import canonical
+from ergnn.data.tables.read import NO_LABEL
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)
 AWKWARD = st.sampled_from(

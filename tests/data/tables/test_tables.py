@@ -30,6 +30,8 @@ NODES = {
     "": "the file is empty",
     "\n\n": "no header; the file has only empty lines",
     "id,a\n": "no nodes",
+    "PK\x03\x04...": "a zip archive, as Excel writes them; save the table as CSV",
+    "x,7\ny,8\n": "columns are 'x', '7' (is the header missing? the first line must name the columns)",
     "name,a\nx,1\n": "no column 'id'; columns are 'name', 'a'; name it with --id-column",
     "id;a\nx;1\n": "no column 'id'; columns are 'id;a': values are separated by commas",
     "id,a,a\nx,1,2\n": "column 'a' occurs twice, as column 2 and 3",

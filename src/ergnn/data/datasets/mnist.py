@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gzip
 import math
-import struct
 import zlib
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,12 +19,7 @@ from ergnn.data.datasets.base import DataUnavailable, Notes, PublicSplitUnavaila
 from ergnn.data.graph import Graph, Split
 from ergnn.data.stream import Task, TaskStream, task_generator
 
-FILES = (
-    "train-images-idx3-ubyte.gz",
-    "train-labels-idx1-ubyte.gz",
-    "t10k-images-idx3-ubyte.gz",
-    "t10k-labels-idx1-ubyte.gz",
-)
+FILES = tuple(f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 DIGITS = "permuted-digits"
 """Name of a stream of scikit-learn's digits, the substitute for MNIST if its files are missing."""
 MAX_BYTES = 1 << 28
@@ -32,17 +27,9 @@ PIXELS, SAMPLE = 41, 43
 """Salts of the permutations and of the samples."""
 
 
-@dataclass(frozen=True, eq=False)
-class Images:
-    """Labeled images, one per row.
-
-    Args:
-        pixels: ``[n, pixels]``, values 0 to ``white``.
-        labels: ``[n]``.
-        num_train: number of training images, which come first; the others are for test.
-        white: largest pixel value.
-        name: name of the resulting stream.
-    """
+class Images(NamedTuple):
+    """Labeled images: ``pixels`` of 0 to ``white``, one row per image, of which the first ``num_train`` are for
+    training and the others for test; ``name`` is that of the resulting stream."""
 
     pixels: Tensor
     labels: Tensor
@@ -52,9 +39,8 @@ class Images:
 
     def graph(self, images: Tensor, order: Tensor | None = None) -> Graph:
         """Return images with pixels permuted by ``order`` as a graph without edges; features are in [0, 1]."""
-        pixels = self.pixels.numpy().take(images.numpy(), axis=0)
-        pixels = pixels if order is None else pixels.take(order.numpy(), axis=1)
-        x = torch.from_numpy(pixels).float().div_(self.white)
+        pixels = self.pixels[images] if order is None else self.pixels[images][:, order]
+        x = pixels.float().div_(self.white)
         return Graph(x, torch.empty(2, 0, dtype=torch.long), self.labels[images], name=self.name)
 
     def task(self, number: int, seed: int, train: int, val: int, test: int) -> Task:
@@ -75,25 +61,6 @@ def permutation(seed: int, task: int, pixels: int) -> Tensor:
     if task == 0:
         return torch.arange(pixels)
     return torch.randperm(pixels, generator=task_generator(seed, task, PIXELS))
-
-
-def permuted_stream(images: Images, seed: int, num_tasks: int, train: int, val: int, test: int) -> TaskStream:
-    """Create a stream whose tasks are built on access, because all of them together would take gigabytes.
-
-    Args:
-        images: images of all tasks.
-        seed: seed of the permutations and of the samples.
-        num_tasks: number of tasks.
-        train, val: number of images that each task samples from the training images.
-        test: number of test images, the same ones in every task and for every seed.
-    """
-    rest = images.labels.numel() - images.num_train
-    if train + val > images.num_train or test > rest:
-        raise InputError(
-            f"{images.name}: {train:,} training, {val:,} validation and {test:,} test images requested; there "
-            f"are {images.num_train:,} for training and validation, and {rest:,} for test"
-        )
-    return TaskStream.lazy(num_tasks, lambda i: images.task(i, seed, train, val, test), name=images.name)
 
 
 @DATASETS.register("permuted-mnist", aliases=("pmnist",))
@@ -117,6 +84,7 @@ class PermutedMNIST(StreamDataset):
     class_names = tuple(str(digit) for digit in range(10))
     bag_of_words = False
     classes_per_task = 10
+    num_tasks = 23
     folder = "mnist/MNIST/raw"
 
     def __init__(self, tasks: int = 23, train: int = 1_000, val: int = 1_000, test: int = 10_000) -> None:
@@ -128,11 +96,7 @@ class PermutedMNIST(StreamDataset):
         ):
             if not low <= value <= high:
                 raise InputError(f"permuted-mnist: {option} is {value}; it must be {low:,} to {high:,}")
-        self.tasks, self.train, self.val, self.test = tasks, train, val, test
-
-    @property
-    def num_tasks(self) -> int:
-        return self.tasks
+        self.num_tasks, self.train, self.val, self.test = tasks, train, val, test
 
     def load(self, split: str, root: Path | None = None) -> Graph:
         """Load all images without permutation, the test images last."""
@@ -155,66 +119,60 @@ class PermutedMNIST(StreamDataset):
         return Split(drawn[: self.train], drawn[self.train :], 60_000 + _fixed_sample(10_000, self.test))
 
     def stream(self, seed: int, num_tasks: int | None = None, root: Path | None = None) -> tuple[TaskStream, Notes]:
-        tasks = self.tasks if num_tasks is None else num_tasks
+        """Create tasks that are built on access, because all of them together would take gigabytes."""
+        tasks = self.num_tasks if num_tasks is None else num_tasks
         if tasks < 1:
             raise InputError(f"{self.name}: num_tasks is {tasks}; at least 1 is needed")
-        raw = storage.find(self.folder, FILES, root)
-        if raw is not None:
-            return permuted_stream(read_mnist(raw), seed, tasks, self.train, self.val, self.test), ()
-        images = bundled_digits()
-        val = min(self.val, images.num_train // 4)
-        train = min(self.train, images.num_train - val)
-        test = min(self.test, images.labels.numel() - images.num_train)
-        note = (
-            f"NOT MNIST: {storage.not_found(self.name, self.folder, FILES, root)}, so scikit-learn's 8 × 8 digits are "
-            f"used instead ({train} training, {val} validation and {test} test images per task)"
-        )
-        return permuted_stream(images, seed, tasks, train, val, test), (note,)
+        raw, notes, train, val, test = storage.find(self.folder, FILES, root), Notes(), self.train, self.val, self.test
+        images = bundled_digits() if raw is None else read_mnist(raw)
+        rest = images.labels.numel() - images.num_train
+        if raw is None:
+            val = min(val, images.num_train // 4)
+            train, test = min(train, images.num_train - val), min(test, rest)
+            missing = storage.not_found(self.name, self.folder, FILES, root)
+            notes = (
+                f"NOT MNIST: {missing}, so scikit-learn's 8 × 8 digits are used instead ({train} training, {val} "
+                f"validation and {test} test images per task)",
+            )
+        if train + val > images.num_train or test > rest:
+            raise InputError(
+                f"{images.name}: {train:,} training, {val:,} validation and {test:,} test images requested; there "
+                f"are {images.num_train:,} for training and validation, and {rest:,} for test"
+            )
+        return TaskStream.lazy(tasks, lambda i: images.task(i, seed, train, val, test), name=images.name), notes
 
 
 @lru_cache(maxsize=1)
 def read_mnist(raw: Path) -> Images:
     """Read MNIST from its four files; the latest folder is cached, as every seed reads it again."""
-    pixels, labels = [], []
-    for images, digits in (FILES[:2], FILES[2:]):
-        pixels.append(read_idx(raw / images, 3).flatten(1))
-        labels.append(read_idx(raw / digits, 1).long())
-        if pixels[-1].size(0) != labels[-1].numel():
-            raise InputError(f"{raw}: {images} has {pixels[-1].size(0)} images, {digits} {labels[-1].numel()} labels")
-        if int(labels[-1].max()) > 9:
-            raise InputError(f"{raw / digits}: label {int(labels[-1].max())} is not a digit")
-    if pixels[0].size(1) != pixels[1].size(1):
-        raise InputError(f"{raw}: images differ in size")
-    return Images(torch.cat(pixels), torch.cat(labels), labels[0].numel(), 255, PermutedMNIST.name)
+    pixels = [read_idx(raw / file, 3).flatten(1) for file in FILES[::2]]
+    labels = [read_idx(raw / file, 1).long() for file in FILES[1::2]]
+    counts = [len(part) for part in (*pixels, *labels)]
+    if counts[:2] != counts[2:] or pixels[0].size(1) != pixels[1].size(1):
+        raise InputError(f"{raw}: the files do not belong together: {counts[:2]} images, {counts[2:]} labels")
+    if int(torch.cat(labels).max()) > 9:
+        raise InputError(f"{raw}: label {int(torch.cat(labels).max())} is not a digit")
+    return Images(torch.cat(pixels), torch.cat(labels), counts[0], 255, PermutedMNIST.name)
 
 
 def read_idx(path: Path, dims: int) -> Tensor:
     """Read a gzipped IDX file of bytes, the format of MNIST, as a uint8 tensor with ``dims`` dimensions.
 
-    The header of big-endian numbers (0, 0, type, dims, then the sizes) gives the number of values; no more than that is
-    decompressed.
+    The header of big-endian numbers (0, 0, type, dims, then the sizes) gives the number of values.
     """
-    start = bytes([0, 0, 8, dims])
+    start, first = bytes([0, 0, 8, dims]), 4 + 4 * dims
     try:
         with gzip.open(path) as file:
-            header = file.read(4 + 4 * dims)
-            if header[:4] != start:
-                raise InputError(
-                    f"{path}: starts with {header[:4].hex() or 'nothing'}; an IDX file of bytes in {dims} "
-                    f"dimension(s) starts with {start.hex()}"
-                )
-            if len(header) < 4 + 4 * dims:
-                raise InputError(f"{path}: ends within its header")
-            sizes = struct.unpack(f">{dims}I", header[4:])
-            if not 0 < math.prod(sizes) <= MAX_BYTES:
-                raise InputError(f"{path}: its header announces {sizes} values; 1 to {MAX_BYTES:,} can be read")
-            body = file.read(math.prod(sizes) + 1)
+            data = file.read(MAX_BYTES)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: not a whole gzip file ({error})") from None
-    if len(body) != math.prod(sizes):
-        held = "more" if len(body) > math.prod(sizes) else f"only {len(body):,}"
-        raise InputError(f"{path}: its header announces {math.prod(sizes):,} bytes, and {held} follow")
-    return torch.frombuffer(bytearray(body), dtype=torch.uint8).view(sizes)
+    sizes = np.frombuffer(data[4 : first if len(data) >= first else 4], ">u4").tolist()
+    if data[:4] != start or not sizes or len(data) != first + math.prod(sizes) or not math.prod(sizes):
+        raise InputError(
+            f"{path}: not an IDX file of bytes in {dims} dimension(s), which starts with {start.hex()} and the sizes, "
+            f"and has as many values; it has {len(data):,} bytes, starts with {data[:first].hex() or 'nothing'}"
+        )
+    return torch.frombuffer(bytearray(data[first:]), dtype=torch.uint8).view(sizes)
 
 
 @lru_cache(maxsize=1)

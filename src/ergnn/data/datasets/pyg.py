@@ -1,4 +1,4 @@
-"""Data sets that PyG can read."""
+"""Data sets that PyG and OGB can read, and the bundled graphs."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ import shutil
 import warnings
 from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import torch
+from torch import Tensor
+from torch_geometric.utils import index_to_mask, to_undirected
 
 from ergnn.config.errors import InputError
+from ergnn.config.lazy import extra
+from ergnn.data import splits
 from ergnn.data.csr import CsrEdges
 from ergnn.data.datasets import storage
 from ergnn.data.datasets.base import Dataset, DataUnavailable, NotDownloaded, PublicSplitUnavailable, with_compact_x
@@ -165,6 +171,102 @@ class SeveralSplitsDataset(PygDataset):
     def fold_split(self, number: int) -> Split:
         masks = [mask[:, number % self.num_folds] if mask.dim() == 2 else mask for mask in self._folds.values()]
         return Split(*(mask.nonzero().flatten() for mask in masks))
+
+
+class PlanetoidDataset(PygDataset):
+    """Planetoid's raw files (Yang et al., 2016) with their public split."""
+
+    loader = "Planetoid"
+    public_split = True
+
+    def seeded_split(self, graph: Graph, seed: int) -> Split:
+        """Draw a split of Planetoid's sizes: 20 training nodes per class, 500 validation and 1,000 test nodes."""
+        return splits.planetoid_like(graph.y, seed=seed, nodes=self.labeled(graph))
+
+    def labeled(self, graph: Graph) -> Tensor:
+        """Return the nodes with words: 15 of Citeseer are missing from Planetoid's files and have label 0."""
+        words = graph.x.crow_indices().diff() if graph.is_sparse else (graph.x != 0).sum(dim=1)
+        return (words > 0).nonzero().flatten()
+
+
+class BundledDataset(PlanetoidDataset):
+    """A Planetoid graph that is also bundled with the package, without the public split."""
+
+    def load(self, split: str, root: Path | None = None) -> Graph:
+        if split == "seeded":
+            return self.bundled()
+        try:
+            return super().load(split, root)
+        except DataUnavailable as error:
+            raise PublicSplitUnavailable(str(error)) from error
+
+    def location(self, root: Path | None = None) -> str:
+        return f"bundled; public split {super().location(root)}"
+
+    def bundled(self) -> Graph:
+        """Load the bundled graph. Its node order is that of its source, not Planetoid's."""
+        path = files("ergnn.data.datasets") / "bundled" / f"{self.name}.npz"
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            y, words, words_per_node, edges = (
+                torch.from_numpy(arrays[key].astype(np.int64)) for key in ("labels", "words", "words_per_node", "edges")
+            )
+        n = y.numel()
+        x = torch.zeros(n, self.features)
+        x[torch.repeat_interleave(torch.arange(n), words_per_node), words] = 1
+        graph = Graph(x, to_undirected(edges, num_nodes=n), y, name=self.name, class_names=self.class_names)
+        return with_compact_x(graph).validate()
+
+
+def ogb_files(split: str) -> tuple[str, ...]:
+    """Return the files of a data set whose published split has this name, relative to ``raw/``."""
+    arrays = ("edge", "node-feat", "node-label", *(f"../split/{split}/{part}" for part in ("train", "valid", "test")))
+    return (
+        *(f"{array}.csv.gz" for array in arrays),
+        "../RELEASE_v1.txt",
+    )  # without the last, the loader asks questions
+
+
+class OgbDataset(PygDataset):
+    """A data set of OGB, with its published split; edges are undirected.
+
+    By default, its stream is that of the continual-learning benchmark CGLB (Zhang et al., 2022): two classes per task,
+    60 % of each class for training, 20 % for validation and 20 % for testing.
+    """
+
+    loader = "PygNodePropPredDataset"
+    bag_of_words = False
+    public_split = True
+    default_split = "seeded"
+
+    def open(self, root: Path) -> InMemoryDataset:
+        from torch_geometric.data.data import Data, DataEdgeAttr, DataTensorAttr
+        from torch_geometric.data.storage import GlobalStorage
+
+        allowed = torch.serialization.get_safe_globals()
+        classes = [kind for kind in (Data, DataEdgeAttr, DataTensorAttr, GlobalStorage) if kind not in allowed]
+        with torch.serialization.safe_globals(classes):  # it reads its own processed file with torch.load
+            return self._loader()(self.name, str(root))
+
+    def read(self, root: Path) -> Data:
+        dataset: Any = self.open(root)
+        data = dataset[0]
+        if dataset.meta_info["add_inverse_edge"] != "True":
+            data.edge_index = to_undirected(data.edge_index, num_nodes=data.num_nodes)
+        split = dataset.get_idx_split()
+        for key, name in (("train_mask", "train"), ("val_mask", "valid"), ("test_mask", "test")):
+            data[key] = index_to_mask(split[name], data.num_nodes)
+        return data
+
+    def seeded_split(self, graph: Graph, seed: int) -> Split:
+        """Draw 60 % of each class for training, 20 % for validation and 20 % for testing."""
+        return splits.sixty_twenty_twenty(graph.y, seed=seed)
+
+    @property
+    def url(self) -> str:
+        return f"http://snap.stanford.edu/ogb/data/nodeproppred/{self.name.removeprefix('ogbn-')}.zip"
+
+    def _loader(self) -> Any:
+        return getattr(extra("ogb.nodeproppred", "ogb", f"reading {self.name}"), self.loader)
 
 
 def _with_csr_edges(graph: Graph) -> Graph:

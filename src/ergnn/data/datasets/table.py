@@ -6,9 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ergnn.data.datasets import DATASETS
-from ergnn.data.datasets.ogb import OgbDataset, raw_files
-from ergnn.data.datasets.planetoid import BundledDataset, PlanetoidDataset
-from ergnn.data.datasets.pyg import PygDataset, SeveralSplitsDataset
+from ergnn.data.datasets.pyg import (
+    BundledDataset,
+    OgbDataset,
+    PlanetoidDataset,
+    PygDataset,
+    SeveralSplitsDataset,
+    ogb_files,
+)
 
 if TYPE_CHECKING:
     from torch_geometric.data import InMemoryDataset
@@ -154,10 +159,10 @@ reddit.add("reddit", "Reddit", "reddit", (232_965, 602, 41, 57_307_946),
            bag_of_words=False, public_split=True, classes_per_task=5, metric="micro-f1", csr=True,
            large_download="reddit.zip, over 1 GB")
 
-arxiv = Collection("PygNodePropPredDataset", "{}", raw_files("time"), OgbDataset)
+arxiv = Collection("PygNodePropPredDataset", "{}", ogb_files("time"), OgbDataset)
 arxiv.add("ogbn-arxiv", "ogbn-arxiv", "ogbn_arxiv", (169_343, 128, 40, 1_157_799),
           "Computer-science papers and their citations; word vectors, 40 areas (OGB)", ("arxiv",))
-products = arxiv._replace(files=raw_files("sales_ranking"))
+products = arxiv._replace(files=ogb_files("sales_ranking"))
 products.add("ogbn-products", "ogbn-products", "ogbn_products", (2_449_029, 100, 47, 61_859_012),
              "Products bought together; word vectors of their descriptions, 47 categories (OGB)", ("products",),
              csr=True, large_download="products.zip, 1.4 GB")

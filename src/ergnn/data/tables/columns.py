@@ -17,7 +17,7 @@ FEATURES = "features"
 PREFIX = "feature_"
 LOOK_LIKE_LABELS = (
     *("category", "categories", "churn", "churned", "class", "classes", "fraud", "group", "is_fraud"),
-    *("labels", "outcome", "segment", "target", "y"),
+    *("labels", "outcome", "segment", "status", "target", "y"),
 )
 """Names of columns, in lower case, that may hold the labels where no column is called ``label``."""
 INDEX = ("", "index", "level_0")
@@ -166,4 +166,6 @@ def _present(names: Sequence[str], missing: str) -> str:
     text = f"{did_you_mean(missing, names)}; columns are {listed(names)}"
     if len(names) == 1 and any(mark in names[0] for mark in ";,\t|"):
         text += ": values are separated by commas in .csv files and by tabs in .tsv files"
+    elif any(name.strip().replace(".", "", 1).isdecimal() for name in names):
+        text += " (is the header missing? the first line must name the columns)"
     return text

@@ -13,7 +13,7 @@ import scipy.sparse
 from ergnn.config.errors import FormatError, InputError, UnknownNameError, listed, truncate
 
 KINDS = ("number", "category", "text", "date", "word", "ignore")
-MISSING = ("", "na", "n/a", "<na>", "nan", "null", "none")
+MISSING = ("", "-", "--", "?", "#n/a", "na", "n/a", "<na>", "nan", "null", "none")
 """Texts, in lower case, that stand for a missing value."""
 MAX_CATEGORIES = 40
 """Texts with at most this many distinct values are categories (as in skrub's ``TableVectorizer``)."""
@@ -29,6 +29,13 @@ HASH_BITS = 40
 MISSING_CODE = np.float32(3e38)
 """Stands for a missing value in :meth:`Codes.to_matrix`."""
 DAY = 86_400
+NEARLY = 0.8
+"""If this share of the values of a text column are numbers, or look like numbers or dates, the user is asked."""
+PLAIN = r"^[+-]?[0-9]*\.?[0-9]+([eE][+-]?[0-9]+)?$"
+ODD_NUMBER = r"^[$€£]?\s?[+-]?[0-9]{1,3}([,' ]?[0-9]{3})*([.,][0-9]+)?\s?[%$€£]?$"
+ODD_DATE = r"^([0-9]{1,2}[./-][0-9]{1,2}[./-]([0-9]{4}|[0-9]{2})|[0-9]{4}[./][0-9]{1,2}[./][0-9]{1,2})$"
+LARGEST = 1e38
+"""Numbers are stored as two 32-bit floats."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,9 @@ def decide_kinds(columns: Mapping[str, Any], told: Mapping[str, str], where: obj
         if name not in columns:
             raise InputError(f"{where}: no column {name!r} to read as {kind}; columns are {listed(list(columns))}")
     kinds = [
-        ColumnKind(name, told[name], "as told") if name in told else ColumnKind(name, *_guess(column))
+        ColumnKind(name, told[name], "as told")
+        if name in told
+        else ColumnKind(name, *_guess(column, f"{where}, column {truncate(name)}"))
         for name, column in columns.items()
     ]
     numbers = [i for i, kind in enumerate(kinds) if kind.kind in ("number", "category") and kind.name not in told]
@@ -110,8 +119,8 @@ def _is_count(column: Any) -> bool:
     return bool(pc.min(values).as_py() >= 0 and zeros >= WORD_ZEROS * len(values))
 
 
-def _guess(column: Any) -> tuple[str, str]:
-    """Return the kind of a column and the reason."""
+def _guess(column: Any, where: str) -> tuple[str, str]:
+    """Return the kind of a column and the reason; a column that nearly holds numbers or dates is refused."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -132,9 +141,29 @@ def _guess(column: Any) -> tuple[str, str]:
         return "number", "numbers"
     if distinct <= MAX_CATEGORIES and rows >= 2 * distinct:
         return "category", f"{distinct} distinct texts"
+    _ask_about(values.drop_null(), where)
     if distinct == rows and not pc.any(pc.match_substring_regex(values, r"\S\s+\S")).as_py():
         return "ignore", "every value is one word and different: a name or an id"
     return "text", f"{distinct:,} distinct texts"
+
+
+def _ask_about(texts: Any, where: str) -> None:
+    """Refuse texts that nearly all look like numbers or dates, but cannot be read as such."""
+    import pyarrow.compute as pc
+
+    plain_number = pc.match_substring_regex(texts, PLAIN)
+    numbers = pc.or_(plain_number, pc.match_substring_regex(texts, ODD_NUMBER))
+    for what, fits, need in (
+        ("numbers", numbers, "numbers such as 1234.5"),
+        ("dates", pc.match_substring_regex(texts, ODD_DATE), "dates such as 2024-05-31"),
+    ):
+        if pc.sum(fits).as_py() >= NEARLY * len(texts):
+            odd = texts.filter(pc.invert(plain_number))[0].as_py()
+            raise FormatError(
+                f"{where}: nearly all values look like {what}, but {truncate(odd)} cannot be read; write {need}, and "
+                "nothing where none is known; or leave the column out (--ignore-column), or say what it is when the "
+                "folder is created (--columns NAME=text, category or ignore)"
+            )
 
 
 def is_number(column: Any) -> bool:
@@ -225,10 +254,11 @@ def _number(column: Any, kind: ColumnKind, where: object) -> np.ndarray:
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.uint8())
     found = np.asarray(pc.cast(values, pa.float64(), safe=False), np.float64)
-    if np.isinf(found).any():
-        bad = int(np.isinf(found).argmax())
+    if (np.abs(found) > LARGEST).any():
+        bad = int((np.abs(found) > LARGEST).argmax())
         raise FormatError(
-            f"{where}, row {bad + 1}, column {truncate(kind.name)}: {found[bad]}; a finite number is required"
+            f"{where}, row {bad + 1}, column {truncate(kind.name)}: {found[bad]}; a finite number up to {LARGEST:g} is "
+            "required"
         )
     return found
 

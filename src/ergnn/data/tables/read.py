@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ergnn.config.errors import FormatError
-from ergnn.data.tables.columns import Columns
-from ergnn.data.tables.convert import Source, frame_source
+from ergnn.config.errors import FormatError, truncate
+from ergnn.data.tables.columns import EDGE_ROLES, PREFIX, TEXTS, ColumnRoles, Columns, find_columns, find_node_columns
+from ergnn.data.tables.kinds import is_number
 from ergnn.data.tables.limits import Limits
-from ergnn.data.tables.node_tables import EdgeTable, NodeTable
+from ergnn.data.tables.node_tables import EdgeTable, EncodedText, NodeTable, canonical
 from ergnn.data.tables.npz import read_npz
-from ergnn.data.tables.parquet import parquet_source
-from ergnn.data.tables.text import GZ, csv_source
+from ergnn.data.tables.sources import GZ, Source, csv_source, frame_source, parquet_source
+from ergnn.data.tables.values import encode_text, to_features, to_floats, to_times
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 PARQUET = (".parquet", ".pq")
 TABLES = (*DELIMITERS, *(f"{kind}{GZ}" for kind in DELIMITERS), *PARQUET)
 NPZ = ".npz"
+NO_LABEL = ("NaN", "nan", "NA", "<NA>", "null", "None")
+ROW_BYTES = 100
+"""Approximate memory of the id and label of a row."""
 
 
 def read_nodes(
@@ -35,17 +41,40 @@ def read_nodes(
     """
     if isinstance(nodes, NodeTable):
         return nodes
-    limits = limits or Limits()
+    limits, columns = limits or Limits(), columns or Columns()
     limits.check("features", num_features or 0, "num_features")
-    return _open(nodes, "nodes", limits).nodes(columns or Columns(), limits, num_features)
+    source = _open(nodes, "nodes", limits)
+    roles = find_node_columns(source.names, source.index, columns, limits, source.where)
+    table, texts = _read(source, roles, "nodes", limits)
+    if not table.num_rows:
+        raise FormatError(f"{source.where}: no nodes")
+    limits.check_bytes(table.num_rows * (ROW_BYTES + 4 * len(roles.features)), source.where)
+    labels = texts.get("label")
+    if labels is not None and not columns.keep_na_labels:
+        labels = labels._replace(values=[None if canonical(text) in NO_LABEL else text for text in labels.values])
+    return NodeTable(
+        ids=texts["id"],
+        labels=labels,
+        time=to_times(table[roles.names["time"]], source.where) if "time" in roles.names else None,
+        split=texts.get("split"),
+        domain=texts.get("domain"),
+        row_name=source.row_name,
+        **read_columns(table, roles, source.where, limits, num_features),
+    )
 
 
 def read_edges(edges: Any, *, columns: Columns | None = None, limits: Limits | None = None) -> EdgeTable:
     """Read edges from a file, a data frame or an Arrow table; arguments as for :func:`read_nodes`."""
     if isinstance(edges, EdgeTable):
         return edges
-    limits = limits or Limits()
-    return _open(edges, "edges", limits).edges(columns or Columns(), limits)
+    limits, columns = limits or Limits(), columns or Columns()
+    source = _open(edges, "edges", limits)
+    roles = find_columns(source.names, EDGE_ROLES, columns, source.where)
+    table, texts = _read(source, roles, "edges", limits)
+    weight = to_floats(table[name], name, source.where) if (name := roles.names.get("weight")) else None
+    used = {*roles.columns, *source.index}
+    ignored = [name for name in source.names if name not in used and name.strip() not in columns.ignore]
+    return EdgeTable(**texts, weight=weight, row_name=source.row_name, ignored=ignored)
 
 
 def read_graph(
@@ -84,3 +113,44 @@ def delimiter_of(path: Path) -> str:
     if kind not in DELIMITERS:
         raise FormatError(f"{path}: not a known table of nodes or edges; names end in {', '.join(TABLES)}")
     return DELIMITERS[kind]
+
+
+def _read(source: Source, roles: ColumnRoles, what: str, limits: Limits) -> tuple[pa.Table, dict[str, EncodedText]]:
+    """Read the table and convert its text columns."""
+    table = source.read(roles)
+    limits.check(what, table.num_rows, source.where)
+    limits.check_bytes(table.nbytes, source.where)
+    texts = {role: encode_text(table[n], n, source.where) for role, n in roles.names.items() if role in TEXTS}
+    for role, text in texts.items():
+        _check_exact(table[roles.names[role]].type, text, f"{source.where}, column {truncate(roles.names[role])}")
+    return table, texts
+
+
+def read_columns(
+    table: pa.Table, roles: ColumnRoles, where: str, limits: Limits, num_features: int | None = None
+) -> dict[str, Any]:
+    """Return ``features``, ``feature_names`` and ``columns`` of a :class:`NodeTable`."""
+    columns, features, named = None, None, False
+    if roles.features and not roles.single and not roles.features[0].strip().lower().startswith(PREFIX):
+        columns = {name.strip(): table[name] for name in roles.features}
+    if columns is None or all(map(is_number, columns.values())):
+        features, named = to_features(table, roles, where, limits, num_features)
+    names = tuple(name.strip() for name in roles.features) if named else None
+    return {"features": features, "feature_names": names, "columns": columns}
+
+
+def _check_exact(kind: pa.DataType, column: EncodedText, where: str) -> None:
+    """Refuse whole numbers that are floats and too large for them: they lost digits, so that two ids may be one."""
+    import pyarrow as pa
+
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    is_float = pa.types.is_floating(kind)
+    bits = {16: 11, 32: 24, 64: 53}[kind.bit_width] if is_float else 53
+    for text in (text for text in column.values if text and (is_float or "." in text or "+" in text)):
+        whole = canonical(text) or ""
+        rounded = is_float or whole != text.strip()
+        if rounded and whole.lstrip("-").isdecimal() and abs(int(whole)) >= 2**bits:
+            raise FormatError(
+                f"{where}: {truncate(text)} is a float, and whole numbers from 2^{bits} on lose digits as floats; "
+                "write the column as integers or as text"
+            )

@@ -15,7 +15,7 @@ from ergnn.data.tables.columns import PREFIX, TEXTS, Columns, find_node_columns
 from ergnn.data.tables.limits import Limits
 from ergnn.data.tables.node_tables import EdgeTable, NodeTable
 from ergnn.data.tables.read import PARQUET, delimiter_of, suffix
-from ergnn.data.tables.text import GZ
+from ergnn.data.tables.sources import GZ
 
 LAYOUTS = ("columns", "sparse")
 
