@@ -409,7 +409,7 @@ def test_nothing_is_tried_over_the_network_unless_asked(bare: Path, monkeypatch:
 
 
 def test_an_unknown_data_set_lists_the_known() -> None:
-    with pytest.raises(UnknownNameError, match=r"unknown dataset 'corra'; choose one of: amazon-computers, .*cora"):
+    with pytest.raises(UnknownNameError, match=r"unknown dataset 'corra' .did you mean 'cora'.*: amazon-computers"):
         load_graph("corra")
 
 
