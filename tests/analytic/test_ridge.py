@@ -162,18 +162,6 @@ def test_moments_that_grow_class_by_class_equal_those_of_all_rows(monkeypatch: p
     torch.testing.assert_close(moved.weight, fit_ridge(rows, again).weight, rtol=0, atol=1e-12)
 
 
-def test_leave_one_out_uses_a_subset_of_many_rows_and_all_are_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    generator = torch.Generator().manual_seed(1)
-    rows, labels = torch.randn(200, 8, dtype=torch.float64, generator=generator), torch.arange(200) % 4
-    whole = fit_ridge(rows, labels, lambdas=[0.3])
-    monkeypatch.setattr("ergnn.analytic.ridge.LOO_ROWS", 20)
-    some = fit_ridge(rows, labels, lambdas=[0.3])
-    assert some.loo.size(0) == 20
-    torch.testing.assert_close(some.weight, whole.weight, rtol=0, atol=1e-12)
-    chosen = torch.linspace(0, 199, 20, dtype=torch.float64).long()
-    torch.testing.assert_close(some.loo, whole.loo[chosen], rtol=0, atol=1e-10)
-
-
 def test_sums_give_the_head_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ridge, "LOO_ROWS", 20)
     rows, labels = data(70, 8, 3, 5)

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from benchmarks.__main__ import main
-from benchmarks.cases import CASES, large
+from benchmarks.cases import CASES
 from benchmarks.command import bench, bench_table, load, measurements_of, save
 from benchmarks.graphs import bag_of_words_graph, corafull_like, synthetic_stream
-from benchmarks.measure import Measurement, in_fresh_process, seconds
+from benchmarks.measure import Measurement, in_fresh_process
 from benchmarks.plain import PlainLearner, plain_model
 from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.data import make_stream
@@ -20,17 +20,6 @@ from ergnn.engine.objective import make_objective
 from ergnn.learning.learner import Learner
 from ergnn.learning.observing import begin
 from ergnn.replay.selectors import SELECTORS
-
-
-def test_ratio_is_reference_time_over_ours() -> None:
-    assert Measurement("a", 2.0, 30.0, "s", 1).ratio == 15.0
-    assert Measurement("a", 2.0, None, "s", 1).ratio is None
-
-
-def test_seconds_is_the_median_of_the_repeats_that_count() -> None:
-    calls: list[int] = []
-    assert seconds(lambda: calls.append(1), repeats=3, warm_up=2) >= 0.0
-    assert len(calls) == 5
 
 
 def test_saved_results_are_compared_with_a_new_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,13 +91,6 @@ def test_results_are_saved_after_each_case(tmp_path: Path, monkeypatch: pytest.M
     assert [(row["name"], row["threads"]) for row in rows] == [("one", 1), ("other", 1), ("one", 2), ("other", 2)]
 
 
-def test_a_task_s_time_is_the_median_over_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([1.0, 5.0, 2.0, 1.0, 9.0, 3.0])  # three streams of two tasks
-    monkeypatch.setattr(large, "seconds", lambda call, repeats, warm_up: next(clock))
-    stream = synthetic_stream(bag_of_words_graph(400, 1200, 100, 4), test=20)
-    assert large.time_a_task(stream, 1, 3, {}) == [2.0, 3.0]
-
-
 def test_an_unknown_case_lists_the_known(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UnknownNameError, match="influence"):
         bench(["speed"], [1])
@@ -177,12 +159,3 @@ def test_a_case_measures_something(name: str) -> None:
     assert measured
     assert all(m.ours > 0 and (m.peer is None or m.peer > 0) for m in measured)
     assert len({m.name for m in measured}) == len(measured)
-
-
-def test_command_measures_prints_and_saves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "figures.json"
-    assert main(["step", "--quick", "--json", str(file)]) == 0
-    assert "step: gat on Cora" in capsys.readouterr().out
-    rows = json.loads(file.read_text())["measurements"]
-    assert [row["name"].split(":")[0] for row in rows] == ["step"] * 5
-    assert all(row["ours"] > 0 and row["peer"] > 0 and row["repeats"] > 1 for row in rows)

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from benchmarks.reddit_like import RedditLike, files, read_files, spec, verify_files, write_files
 from benchmarks.reddit_like.edges import Ends
-from benchmarks.reddit_like.lanes import LANE_SUM_DEVIATION, lane_sums
 from ergnn.config.errors import InputError
 from ergnn.data import make_stream
 from ergnn.data.datasets import storage
@@ -33,12 +32,6 @@ def links(folder: Path) -> list[tuple[int, int]]:
     """Directed edges, read row by row with numpy alone."""
     rowptr, col = np.load(folder / "rowptr.npy"), np.load(folder / "col.npy")
     return [(u, int(v)) for u in range(rowptr.size - 1) for v in col[rowptr[u] : rowptr[u + 1]]]
-
-
-def test_bell_shaped_numbers_have_the_expected_moments() -> None:
-    bell = lane_sums(1, torch.arange(100_000)).double() / LANE_SUM_DEVIATION
-    assert abs(float(bell.mean())) < 0.015
-    assert float(bell.std()) == pytest.approx(1, abs=0.01)
 
 
 # --- the graph -------------------------------------------------------------------------------------------
@@ -203,11 +196,6 @@ def test_an_existing_graph_is_not_overwritten(folder: Path) -> None:
 def test_invalid_specifications_are_rejected(options: dict[str, float], message: str) -> None:
     with pytest.raises(InputError, match=message):
         RedditLike(**options)  # type: ignore[arg-type]
-
-
-def test_reddits_own_size_is_the_default() -> None:
-    assert (RedditLike().nodes, RedditLike().edges, RedditLike().features) == (232_965, 114_615_892, 602)
-    assert RedditLike(nodes=2000).edges == 80_000
 
 
 # --- the data set ----------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-import ergnn
 from ergnn.cli.main import main
 from ergnn.config.registry import Registry
 from ergnn.data import DATASETS
@@ -124,14 +123,6 @@ def test_methods_without_a_buffer_report_no_buffer(json_of, method: str) -> None
     assert (result["buffer"]["nodes"], result["buffer"]["bytes"]) == (0, kept)
 
 
-@pytest.mark.parametrize("method", ["twp", "packnet"])
-def test_methods_with_statistics_or_masks_run_and_report_their_bytes(json_of, method: str) -> None:
-    result = json_of("cora", "--backbone", "gcn", "--seeds", "1", "--epochs", "3", "--method", method)
-    assert result["pm"]["mean"] > 0.3
-    assert (result["buffer"]["nodes"], result["buffer"]["bytes"] > 1433 * 16) == (0, True)
-    assert (result["fm"]["mean"] == 0) == (method == "packnet"), "masks of earlier tasks do not change"
-
-
 def test_the_same_seed_gives_bitwise_the_same_numbers(json_of) -> None:
     options = ("cora", "--backbone", "gat", "--split", "seeded", "--seeds", "2", "--epochs", "4", "--selector", "im")
     first = json_of(*options)
@@ -148,17 +139,6 @@ def test_a_seed_gives_the_same_numbers_whichever_comes_first(json_of) -> None:
     second = json_of("cora", *QUICK, "--seeds", "1", "--first-seed", "1")
     assert second["seeds"] == [1]
     assert second["runs"][0]["matrix"] == both["runs"][1]["matrix"]
-
-
-def test_aliases_resolve_to_the_full_name(json_of) -> None:
-    result = json_of("cora", *QUICK, "--selector", "CM-star")
-    assert result["selector"] == "cm*"
-    assert numbers(result) == numbers(json_of("cora", *QUICK, "--selector", "cm*"))
-
-
-def test_the_protocol_sets_missing_values(json_of) -> None:
-    result = json_of("citeseer", *QUICK, "--protocol", "paper", "--edges", "seen")
-    assert (result["protocol"], result["head"], result["edges"]) == ("paper", "shared", "seen")
 
 
 def test_one_line_says_that_a_seeded_split_replaces_an_unavailable_public_one(
@@ -178,12 +158,6 @@ def test_influence_on_test_nodes_is_marked_leaky_in_table_and_json(json_of, caps
     assert json_of(*leaky)["leaky"] is True
     assert main(["run", *leaky]) == 0
     assert capsys.readouterr().out.count("LEAKY (selector used test labels)") == 2, "in the heading and on the measures"
-
-
-def test_every_selector_is_clean_by_default(json_of) -> None:
-    for selector in SELECTORS:
-        assert SELECTORS.create(selector).leaky is False
-    assert json_of("cora", *QUICK, "--selector", "im")["leaky"] is False
 
 
 # settings from a file
@@ -252,14 +226,6 @@ def test_options_of_the_method_in_a_file_may_be_typed_anywhere(json_of, tmp_path
     assert (result["dataset"], result["method_options"]) == ("cora", {"lam": 7.0, "fisher_samples": 5})
 
 
-def test_options_reach_every_method_that_has_them(json_of) -> None:
-    for method in ("replay", "gem", "agem"):
-        result = json_of("cora", *QUICK, "--method", method, "--per-class", "3")
-        assert (result["per_class"], result["buffer"]["nodes"]) == (3, 18)
-    assert json_of("cora", *QUICK, "--method", "ewc", "--lam", "7")["method_options"]["lam"] == 7.0
-    assert json_of("cora", *QUICK, "--method-options", "per_class=4")["per_class"] == 4
-
-
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
@@ -284,13 +250,6 @@ def test_an_interrupted_command_says_how_to_continue(
     assert capsys.readouterr().err == f"ergnn: {message}\n"
 
 
-def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["--version"])
-    assert stop.value.code == 0
-    assert capsys.readouterr().out == f"ergnn {ergnn.__version__}\n"
-
-
 def test_help_explains_every_option(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     settings = {*DEFAULTS, "config", "json", "threads", "quiet"} - {"dataset"}
@@ -304,21 +263,6 @@ def test_help_explains_every_option(capsys: pytest.CaptureFixture[str], monkeypa
             assert re.search(rf"^ +{flag}(?: \S+)?\s+\w[^\n]{{5,}}", text, re.MULTILINE), f"{flag} has no text"
         assert "DATASET" in text
         assert ("--per-class" in text) == (method == "replay"), "options of other methods are not listed"
-
-
-def test_the_help_does_not_name_values_that_cannot_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("init", "run"):
-        with pytest.raises(SystemExit):
-            main([command, "--help"])
-        assert not re.search(r"None\s+(is|takes)", capsys.readouterr().out)
-
-
-def test_every_command_has_a_line_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    text = capsys.readouterr().out
-    for command in ("run", "datasets", "selectors", "methods", "backbones", "init"):
-        assert re.search(rf"^ +{command}\s+\w[^\n]{{10,}}", text, re.MULTILINE)
 
 
 # a process of its own

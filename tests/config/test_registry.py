@@ -13,9 +13,7 @@ import pytest
 import ergnn.config.registry
 from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.config.registry import REQUIRED, Option, Registry, field_options, inherit_options
-from ergnn.data import DATASETS
 from ergnn.methods import METHODS
-from ergnn.nn.backbones import BACKBONES
 from ergnn.replay import SELECTORS
 
 
@@ -48,12 +46,6 @@ def test_a_name_and_its_aliases_find_the_entry_in_any_case(registry: Registry[ty
     assert registry.help("one-star") == "the first"
     assert "one-star" in registry
     assert "two" not in registry
-
-
-def test_names_are_listed_in_alphabetical_order_without_aliases(registry: Registry[type]) -> None:
-    registry.register("b", aliases=("z",))(int)
-    registry.register("a")(float)
-    assert list(registry) == registry.names() == ["a", "b"]
 
 
 def test_the_first_line_of_the_docstring_is_the_help_where_none_is_given(registry: Registry[type]) -> None:
@@ -120,12 +112,6 @@ def test_a_value_of_the_wrong_type_is_named_with_the_right_one(registry: Registr
             registry.create("one", **options)
 
 
-def test_an_entry_without_options_says_so(registry: Registry[type]) -> None:
-    registry.register("one")(type("One", (), {}))
-    with pytest.raises(InputError, match="its options: none"):
-        registry.create("one", size=2)
-
-
 def test_an_entry_that_takes_any_option_gets_them(registry: Registry[type]) -> None:
     @registry.register("one")
     class One:
@@ -189,26 +175,6 @@ def test_a_broken_entry_point_is_named_in_a_warning_and_the_rest_stays_usable(
     offer(monkeypatch, EntryPoint("acme", "module_that_is_not_there", "ergnn.gadgets"))
     with pytest.warns(UserWarning, match=r"gadget 'acme' of another package \(module_that_is_not_there\)"):
         assert registry.names() == ["a"]
-
-
-@pytest.mark.parametrize(
-    ("registry_", "kind", "some"),
-    [
-        (SELECTORS, "selector", {"random", "mf", "mf*", "cm", "cm*", "im"}),
-        (BACKBONES, "backbone", {"gat", "gcn", "sage", "gin", "sgc", "mlp"}),
-        (METHODS, "method", {"finetune", "replay", "joint"}),
-        (DATASETS, "dataset", {"cora", "citeseer", "pubmed", "reddit"}),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_the_four_registries_list_what_the_package_brings(registry_: Registry[type], kind: str, some: set[str]) -> None:
-    assert registry_.kind == kind
-    assert some <= set(registry_)
-
-
-def test_the_aliases_that_no_shell_expands_stand_for_the_starred_names() -> None:
-    assert SELECTORS.resolve("mf-star") == "mf*"
-    assert SELECTORS.resolve("cm-star") == "cm*"
 
 
 def test_options_follow_from_the_signature_and_the_docstring(registry: Registry[type]) -> None:

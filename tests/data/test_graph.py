@@ -55,19 +55,6 @@ def test_row_normalization_divides_by_the_sum_and_keeps_empty_rows(sparse: bool)
     assert graph.dense_x()[0, 1] == 3  # nobody writes to a graph
 
 
-def test_sparse_features_equal_dense_ones() -> None:
-    graph = random_graph()
-    assert graph.with_sparse_x().is_sparse
-    assert torch.equal(graph.with_sparse_x().dense_x(), graph.x)
-    sparse = graph.with_sparse_x()
-    assert sparse.with_sparse_x() is sparse
-
-
-def test_counts() -> None:
-    graph = tiny()
-    assert (graph.num_nodes, graph.num_features, graph.num_edges, graph.num_classes) == (3, 3, 2, 2)
-
-
 def test_moving_also_moves_the_public_split() -> None:
     moved = random_graph().to("meta")
     assert moved.public_split is not None
@@ -122,11 +109,6 @@ def test_features_that_are_not_finite_name_the_node(sparse: bool, value: float) 
 def test_values_out_of_range_are_named(changes: dict[str, torch.Tensor], message: str) -> None:
     with pytest.raises(InputError, match=message):
         tiny(**changes).validate()
-
-
-def test_a_label_without_a_class_name_is_out_of_range() -> None:
-    with pytest.raises(InputError, match="tiny: label 1 is out of range; 1 classes are named"):
-        replace(tiny(), class_names=("one",)).validate()
 
 
 def test_a_graph_without_nodes_is_rejected() -> None:

@@ -7,21 +7,17 @@ import struct
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from ergnn.config.errors import InputError
-from ergnn.data import PublicSplitUnavailable, TaskStream, describe_datasets, make_stream
-from ergnn.data.datasets import DATASETS, DataUnavailable, storage
+from ergnn.data import PublicSplitUnavailable, TaskStream, make_stream
+from ergnn.data.datasets import DataUnavailable, storage
 from ergnn.data.datasets.mnist import FILES, PermutedMNIST, permutation, read_idx
-from ergnn.lab.config import RunConfig
-from ergnn.lab.run import run
 from ergnn.learning.learner import Learner
 from ergnn.learning.metrics import accuracy
-from ergnn.learning.observing import observe_together
 
 SIZES = {"tasks": 3, "train": 200, "val": 30, "test": 60}
 SIDE = 6
@@ -189,14 +185,6 @@ def test_invalid_options_are_rejected(root: Path) -> None:
         make_stream("permuted-mnist", root=root, num_tasks=0, dataset_options=SIZES)
 
 
-def test_it_is_listed_with_its_23_tasks(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    info = next(info for info in describe_datasets() if info.name == "permuted-mnist")
-    assert (info.tasks, info.classes_per_task, info.edges) == (23, 10, 0)
-    assert info.location == "missing; uses scikit-learn's digits instead"
-    monkeypatch.setenv("ERGNN_DATA", str(root))
-    assert DATASETS.get("permuted-mnist")().location() == "in ERGNN_DATA"
-
-
 # --- without MNIST ---------------------------------------------------------------------------------------
 
 
@@ -271,54 +259,6 @@ def test_joint_training_in_many_graphs_is_rejected(root: Path) -> None:
     task = make_stream("permuted-mnist", root=root, dataset_options=SIZES).stream[0]
     with pytest.raises(InputError, match="joint training needs all tasks in one graph"):
         learner("joint").observe(task)
-
-
-def test_methods_give_the_same_result_alone_and_together(root: Path) -> None:
-    stream = make_stream("permuted-mnist", root=root, dataset_options=SIZES).stream
-
-    def make() -> list[Learner]:
-        kinds = [("finetune", {}), ("gem", {"replay": "isolated"}), ("ewc", {"lam": 3.0}), ("finetune", {})]
-        return [learner(kind, seed=i, **options) for i, (kind, options) in enumerate(kinds)]
-
-    together, alone = make(), make()
-    for task in stream[:2]:
-        observe_together(together, [task] * 4)
-        for one in alone:
-            one.observe(task)
-    for a, b in zip(together, alone, strict=True):
-        assert a.model is not None
-        assert b.model is not None
-        for name, value in a.model.state_dict().items():
-            assert torch.equal(value, b.model.state_dict()[name])
-
-
-def test_replay_forgets_less_than_finetuning(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The whole way, from a configuration to a summary."""
-    monkeypatch.setenv("ERGNN_DATA", str(root))
-    base = {
-        "dataset": "permuted-mnist",
-        "backbone": "mlp",
-        "seeds": 1,
-        "weight_decay": 0.0,
-        "dataset_options": {**SIZES, "tasks": 4},
-        "backbone_options": {"hidden": 32},
-        **SETTINGS,
-    }
-    memory = {"replay": "isolated", "per_class": 5}
-    methods: dict[str, dict[str, Any]] = {
-        "finetune": {},
-        "replay": {**memory, "loss_scale": "balanced"},
-        "gem": memory,
-        "ewc": {"lam": 10.0},
-    }
-    final, matrices = {}, {}
-    for method, options in methods.items():
-        result = run(RunConfig(**base, method=method, **options))  # type: ignore[arg-type]
-        final[method] = result.aa.mean
-        matrices[method] = result.matrix
-    assert final["replay"] > final["finetune"] + 0.05
-    assert final["gem"] > final["finetune"]
-    assert matrices["ewc"] != matrices["finetune"]
 
 
 # --- the real thing --------------------------------------------------------------------------------------

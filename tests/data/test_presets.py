@@ -55,14 +55,6 @@ def test_public_uses_the_public_split(tmp_path: Path) -> None:
         make_stream("cora", split="public")
 
 
-def test_reddit_is_eight_tasks_of_five_communities(tmp_path: Path) -> None:
-    write_reddit(tmp_path)
-    stream, split, _ = make_stream("reddit", root=tmp_path)
-    assert [task.num_classes for task in stream] == [5] * 8
-    assert (stream.metric, split) == ("micro-f1", "public")
-    assert 40 not in stream[0].graph.y
-
-
 def test_bags_of_words_are_row_normalized_by_default(tmp_path: Path) -> None:
     x = make_stream("citeseer").stream[0].graph.dense_x()
     sums = x.sum(dim=1)

@@ -107,11 +107,6 @@ def test_fractions_that_add_up_to_one_use_every_labeled_node(seed: int, stratifi
         assert split.train.numel() == 33
 
 
-def test_fractions_may_omit_nodes() -> None:
-    split = splits.fractions(labels(10, 10), train=0.2, val=0.0, test=0.3)
-    assert [part.numel() for part in (split.train, split.val, split.test)] == [4, 0, 6]
-
-
 @pytest.mark.parametrize("draw", [splits.planetoid_like, splits.per_class, splits.fractions])
 def test_splits_depend_only_on_the_seed(draw) -> None:
     y = labels(600, 700, 800)

@@ -15,10 +15,9 @@ from ergnn.data import Graph
 from ergnn.engine import slots as rows_in_slots
 from ergnn.engine.adjacency import Adjacency, adjacency_of
 from ergnn.engine.blocks import EdgeBlock, join_blocks, make_block
-from ergnn.engine.field import make_field
 from ergnn.engine.slots import SlotRows
 from graphs import random_graph
-from nn.cases import AGGREGATIONS, assert_near, messy_graphs, model_of
+from nn.cases import AGGREGATIONS, assert_near, messy_graphs
 
 
 def some_nodes(data: st.DataObject, graph: Graph) -> Tensor:
@@ -86,16 +85,6 @@ def test_block_sources_are_exactly_the_neighborhood(graph: Graph, data: st.DataO
             expected = reached(graph, nodes, 0 if aggregation == "none" else hops)
             assert read.tolist() == sorted(expected)
             assert block.src.count == len(expected)
-
-
-@settings(max_examples=25)
-@given(messy_graphs(), st.data())
-def test_a_field_contains_only_features_of_the_neighborhood(graph: Graph, data: st.DataObject) -> None:
-    nodes = torch.cat([some_nodes(data, graph), torch.tensor([0])])
-    heads = torch.zeros(nodes.numel(), 1, dtype=torch.long)
-    for name, hops in [("gat", 2), ("gcn", 2), ("sage", 2), ("gin", 2), ("mlp", 0)]:
-        field = make_field(model_of(name, graph.num_features, [2]), graph, nodes, heads)
-        assert field.layers[0].src.count == len(reached(graph, nodes, hops))
 
 
 @settings(max_examples=40)

@@ -296,16 +296,6 @@ def test_influence_equals_per_node_gradients_and_a_dense_solve(linked_from: int,
     assert float((curvature.self_influence(one) - own).abs().max()) <= 1e-4 * float(own.abs().max())
 
 
-def test_the_gradient_is_the_weighted_sum_of_per_node_gradients():
-    graph = random_graph(n=14, f=3, classes=2, p_edge=0.2)
-    model, examples = make_model("gat", 3, (2, 2)), make_examples(graph, heads=2)
-    objective = make_objective([model], [examples])
-    weights = torch.linspace(-1, 1, 8, dtype=torch.float64)
-    order = whole_order(objective, model)
-    got = gradient(objective, objective.parameters(), weights)
-    assert_close(got, (weights @ Whole(model, examples).gradients())[order])
-
-
 class Someone(nn.Module):
     """Not one of ours: only ``forward(x, adj)``."""
 

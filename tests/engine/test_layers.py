@@ -136,24 +136,6 @@ def test_nothing_is_dropped_without_keys_or_with_probability_zero() -> None:
     assert DropoutStream(dropout_keys([0], 0, 1, 1)[0])(h, 0.0, place, model) is h
 
 
-def test_every_site_and_every_model_has_a_different_mask() -> None:
-    keys = dropout_keys([0, 1], 0, 1, 2)[0]
-    h = torch.ones(400, 8)
-    place, model = torch.arange(200, dtype=torch.int32).repeat(2), torch.arange(2).repeat_interleave(200)
-    drop = DropoutStream(keys)
-    first, second = drop(h, 0.5, place, model), drop(h, 0.5, place, model)
-    masks = [first[:200], first[200:], second[:200], second[200:]]
-    for i, mask in enumerate(masks):
-        assert set(mask.unique().tolist()) == {0.0, 2.0}
-        for other in masks[:i]:
-            assert 0.4 < float((mask == other).double().mean()) < 0.6
-    for m in range(2):
-        alone = DropoutStream(keys[:, m : m + 1])
-        for together in (first, second):
-            one = alone(h[:200], 0.5, place[:200], torch.zeros(200, dtype=torch.long))
-            assert torch.equal(one, together[200 * m : 200 * (m + 1)])
-
-
 def test_dropout_acts_on_single_entries_of_vectors_and_features() -> None:
     graph = random_graph(n=60, f=30, sparse=True, dtype=torch.float64)
     nodes = torch.arange(60)

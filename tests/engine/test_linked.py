@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -16,7 +14,6 @@ from ergnn.engine import linked
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.blocks import make_block
 from ergnn.engine.curvature import gauss_newton_product
-from ergnn.engine.dropout import dropout_keys
 from ergnn.engine.field import make_field
 from ergnn.engine.linked import LinkedBlock, make_linked_block
 from ergnn.engine.objective import FieldObjective
@@ -135,15 +132,3 @@ def test_stacked_models_equal_single_models(name: str) -> None:
         for p, q in zip(alone.model.parameters(), learner.model.parameters(), strict=True):
             torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
         assert [alone.evaluate(task) for task in tasks] == [learner.evaluate(task) for task in tasks]
-
-
-def test_dropout_depends_on_the_key_and_preserves_the_mean() -> None:
-    graph = random_graph(n=60, p_edge=0.3)
-    model = model_of("gat", graph.num_features, [3], dropout=0.5, dtype=torch.float32)
-    examples = labeled(graph, list(range(40)), [[0]] * 40, [3], seed=0)
-    objective = FieldObjective([model], [replace(examples, weights=examples.weights.float())])
-    params = objective.parameters()
-    keys = dropout_keys([0], 0, 2, objective.dropout_sites)
-    first, again, other = (objective.logits(params, key) for key in (keys[0], keys[0], keys[1]))
-    assert torch.equal(first, again)
-    assert not torch.allclose(first, other)

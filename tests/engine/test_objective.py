@@ -89,14 +89,6 @@ def test_scores_losses_and_gradients_equal_pyg_on_the_whole_graph(name: str, dat
     assert_equals_reference(PlainObjective, model, examples, 1e-9)
 
 
-@pytest.mark.parametrize(("name", "sparse"), [("gat", True), ("gcn", False), ("gin", True), ("sage", False)])
-def test_single_precision_matches_to_a_relative_error_of_1e_5(name: str, sparse: bool) -> None:
-    graph = random_graph(n=80, f=12, p_edge=0.06, seed=5, directed=True, self_loops=True, isolated=4, sparse=sparse)
-    model = model_of(name, 12, WIDTHS, seed=1, dtype=torch.float32)
-    examples = labeled(graph, [3, 1, 4, 1, 5, 9, 26, 53], [[0, 1, 2]] * 8, WIDTHS, seed=2)
-    assert_equals_reference(FieldObjective, model, examples, 1e-5)
-
-
 @pytest.mark.parametrize("name", ["gat", "mlp", "sgc"])
 def test_integer_features_give_the_same_results_as_in_pyg(name: str) -> None:
     graph = random_graph(sparse=True)
@@ -126,19 +118,6 @@ def test_hessian_products_equal_pyg(name: str) -> None:
         number, _, rest = rest.partition(".")
         field = products[0][f"convs.{number}.{rest}" if prefix == "convs" else f"head.{rest}"][0]
         assert_near(field.T if field.dim() == 2 else field, plain)
-
-
-@pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=15)
-@given(data=st.data())
-def test_embeddings_equal_those_on_the_whole_graph(name: str, data: st.DataObject) -> None:
-    graph = data.draw(messy_graphs())
-    nodes = torch.tensor(data.draw(st.lists(st.integers(0, graph.num_nodes - 1), min_size=1, max_size=6)))
-    model = model_of(name, graph.num_features, [2], dropout=0.5).train()
-    actual = embed(model, graph, nodes)
-    expected = model.eval().embed(graph.dense_x(), graph.edge_index)[nodes].detach()
-    assert_near(actual, expected)
-    assert actual.shape == (nodes.numel(), model.embedding_size)
 
 
 def trio(name: str, dropout: float) -> tuple[list[Backbone], list[Examples]]:

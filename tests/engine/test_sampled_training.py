@@ -7,21 +7,18 @@ from typing import Any
 import pytest
 import torch
 
-from ergnn.config.errors import InputError
 from ergnn.data import TaskStream
-from ergnn.engine import outputs
 from ergnn.engine.minibatches import MiniBatches
 from ergnn.engine.objective import make_objective
 from ergnn.engine.sampling import Sampling
 from ergnn.engine.step_hooks import StepHook
-from ergnn.engine.training import TaskProgress, Training
+from ergnn.engine.training import TaskProgress
 from ergnn.learning.callbacks import EpochCallback
 from ergnn.learning.learner import Learner
 from ergnn.learning.observing import begin
 from ergnn.methods.episodic import mean_gradient
 from graphs import random_graph
 
-BACKBONES = ["gat", "gcn", "sage", "gin", "sgc"]
 SMALL = {"gat": {"hidden": 3, "heads": 2}, "sage": {"hidden": 4}, "sgc": {}}
 
 
@@ -111,35 +108,6 @@ def test_neighbors_are_sampled_for_every_batch_and_epoch() -> None:
         tuple(sorted(batch.field.features.value[:, 0].tolist())) for e in range(6) for batch in batches.of_epoch(e)
     }
     assert len(samples) == 6
-
-
-@pytest.mark.parametrize("backbone", ["gat", "sgc", "mlp"])
-def test_predictions_layer_by_layer_equal_those_on_fields(backbone: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    tasks = stream()
-    made = learner(backbone, head="growing", fanout=None)
-    for task in tasks:
-        made.observe(task)
-    every = torch.arange(120)
-    on_fields = made.predict_proba(every)
-    monkeypatch.setattr(outputs, "FIELD_EDGES", 10)
-    calls = []
-    layerwise = outputs.layerwise_logits
-    monkeypatch.setattr("ergnn.engine.outputs.layerwise_logits", lambda *a: calls.append(a) or layerwise(*a))
-    assert torch.allclose(made.predict_proba(every), on_fields, atol=1e-5)
-    assert len(calls) == (backbone != "mlp")
-
-
-def test_incompatible_settings_are_refused() -> None:
-    with pytest.raises(InputError, match=r"fanout is \(5, 5\), but batch_size is not set"):
-        Training(fanout=(5, 5))
-    with pytest.raises(InputError, match="with_replacement is set, but no neighbors are sampled"):
-        Training(batch_size=5, with_replacement=True)
-    with pytest.raises(InputError, match=r"fanout is \(5, 0\)"):
-        Training(batch_size=5, fanout=(5, 0))
-    made = learner(fanout=(5,))
-    with pytest.raises(InputError, match=r"GAT aggregates neighbors in 2 layer\(s\)"):
-        made.observe(stream()[0])
-    assert made.num_tasks == 0
 
 
 def references(method: str, hook: StepHook, params: dict[str, torch.Tensor], steps: int) -> list[torch.Tensor]:

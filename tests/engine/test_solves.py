@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import ergnn.engine.adjacency
-from ergnn.config.errors import CurvatureError, InputError
+from ergnn.config.errors import CurvatureError
 from ergnn.data import TaskStream
 from ergnn.engine import curvature
 from ergnn.engine.curvature import Curvature, flatten, gradient
@@ -151,18 +151,6 @@ def test_on_a_large_graph_im_sketches_the_replayed_nodes(monkeypatch: pytest.Mon
     assert ranks == [SKETCH] * (len(stream) - 1)  # none after the first task, which replays nothing
 
 
-@pytest.mark.parametrize(("linked_from", "tolerance"), [(1, 1e-2), (10**9, 1e-3)], ids=["large", "small"])
-def test_im_solves_less_exactly_on_a_large_graph(
-    linked_from: int, tolerance: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ergnn.engine.adjacency, "LINKED_FROM", linked_from)
-    for context in contexts("per-task"):
-        chosen = SELECTORS.create("im").select(context)
-        expected = SELECTORS.create("im", tolerance=tolerance).select(context)
-        assert torch.equal(chosen.scores, expected.scores)
-        assert 1e-4 < chosen.info["residual"] <= tolerance
-
-
 def contexts(head: str) -> Iterator[SelectionContext]:
     """What a selector sees after each task of a stream."""
     stream = TaskStream.from_classes(random_graph(n=60, f=5, classes=6, p_edge=0.1, seed=3))
@@ -188,14 +176,6 @@ def test_im_chooses_the_same_from_a_warm_start_or_with_a_preconditioner(head: st
         assert other.select(context).info["iterations"] == options.get("rank", 0) + 1  # it has this solution
 
 
-def test_a_negative_rank_is_rejected() -> None:
-    objective = make_objective([model_of("sgc", 6, [3])], [labeled(random_graph(f=6), [0], [[0]], [3], 0)])
-    with pytest.raises(InputError, match="rank is -1"):
-        Curvature(objective, objective.parameters(), rank=-1)
-    with pytest.raises(InputError, match="rank is -2"):
-        SELECTORS.create("im", rank=-2)
-
-
 @pytest.mark.parametrize(("name", "kind"), [("gat", "gauss-newton"), ("mlp", "gauss-newton"), ("gcn", "hessian")])
 def test_batched_products_gradients_and_influence_equal_unbatched_ones(name: str, kind: str) -> None:
     graph = random_graph(n=40, seed=3, dtype=torch.float64)
@@ -210,18 +190,3 @@ def test_batched_products_gradients_and_influence_equal_unbatched_ones(name: str
         parts = Curvature(objective, params, kind, damping=5.0, batch=batch)
         assert_close(parts.product()(goal), whole.product()(goal), 1e-12)
         assert_close(parts.influence(goal)[0], whole.influence(goal)[0], 1e-9)
-
-
-def test_batched_influence_chooses_the_same_nodes_and_logs_products(caplog: pytest.LogCaptureFixture) -> None:
-    stream = TaskStream.from_classes(random_graph(n=60, classes=6))
-    chosen = []
-    for options in ({}, {"batch": 5}):
-        learner = Learner("gat", selector="im", selector_options=options, epochs=5)
-        with caplog.at_level("INFO", logger="ergnn.engine.solves"):
-            for task in stream[:2]:
-                learner.observe(task)
-        chosen.append(learner.method.buffer.nodes.tolist())
-    assert chosen[0] == chosen[1]
-    assert "conjugate gradients: 1 product(s), residual" in caplog.text
-    with pytest.raises(InputError, match="batch is 0"):
-        SELECTORS.create("im", batch=0)

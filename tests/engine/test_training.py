@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn.models import GCN as PyGGCN
 
-from ergnn.config.errors import InputError, UnknownNameError
+from ergnn.config.errors import InputError
 from ergnn.engine.minibatches import MiniBatches
 from ergnn.engine.objective import make_objective
 from ergnn.engine.plain import PlainModel
@@ -73,16 +72,6 @@ def test_training_equals_a_plain_loop_with_pyg(name: str, settings: str) -> None
         assert torch.equal(value, old)
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-def test_training_in_single_precision_matches_to_1e_5(sparse: bool) -> None:
-    examples = examples_in(2, torch.float32, sparse)
-    model = model_of("gcn", 8, [3, 3], dtype=torch.float32)
-    plain = copy.deepcopy(model)
-    train(make_objective([model], [examples]), SETTINGS["sgd with L2"], seeds=[0], task=0)
-    plain_training(plain, examples, SETTINGS["sgd with L2"])
-    assert_same_parameters(model, plain, 1e-5)
-
-
 @pytest.mark.parametrize(("name", "dropout"), [("gat", 0.5), ("gin", 0.0), ("mlp", 0.5)])
 def test_models_trained_side_by_side_equal_single_models(name: str, dropout: float) -> None:
     parts = [examples_in(seed) for seed in range(3)]
@@ -128,13 +117,6 @@ def test_only_equal_seeds_give_the_same_bits(plain: bool) -> None:
     assert not torch.allclose(trained(0, task=1, plain=plain), first, atol=1e-2)
 
 
-def test_every_epoch_is_reported_once() -> None:
-    calls = []
-    model = model_of("gcn", 8, [3])
-    train(make_objective([model], [examples_in(0)]), Training(7), [0], 0, on_epoch=lambda now: calls.append(now.epoch))
-    assert calls == [1, 2, 3, 4, 5, 6, 7]
-
-
 def test_epochs_have_different_masks() -> None:
     """With one mask for all epochs, the dropped entries would never be trained on."""
     model = BACKBONES.create("mlp", in_channels=8, out_channels=3, layers=0, dropout=0.9).double()
@@ -147,27 +129,6 @@ def test_only_a_coupled_decay_is_part_of_the_loss() -> None:
     assert Training(weight_decay=0.1, optimizer="adam").l2 == 0.1
     assert Training(weight_decay=0.1, optimizer="sgd").l2 == 0.1
     assert Training(weight_decay=0.1, optimizer="adamw").l2 == 0.0
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"epochs": 0}, "epochs is 0"),
-        ({"lr": 0.0}, r"lr is 0\.0"),
-        ({"lr": -1.0}, r"lr is -1\.0"),
-        ({"lr": math.nan}, "lr is nan"),
-        ({"weight_decay": -0.1}, r"weight_decay is -0\.1"),
-        ({"weight_decay": math.nan}, "weight_decay is nan"),
-    ],
-)
-def test_invalid_settings_are_refused(options: dict[str, float], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        Training(**options)  # type: ignore[arg-type]
-
-
-def test_an_unknown_optimizer_is_refused_with_the_choices() -> None:
-    with pytest.raises(UnknownNameError, match="unknown optimizer 'lion'; choose one of: adam, adamw, sgd"):
-        Training(optimizer="lion")
 
 
 # --- mini-batches ----------------------------------------------------------------------------------------

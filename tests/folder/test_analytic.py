@@ -223,17 +223,6 @@ def interrupt(*arguments: object, **options: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_inspect_lists_all_training_nodes(tmp_path: Path) -> None:
-    audit = Audit(tmp_path / "d", 0, Settings.from_settings({"scale": "rows"}))
-    audit.observe()
-    found, whole = audit.folder.inspect(), audit.whole
-    trained = {name: label for name, label in whole.label.items() if whole.split[name] == "train"}
-    assert {row["id"]: row["class"] for row in found["buffer"]} == trained
-    assert all(row["score"] is None and row["rank"] is None for row in found["buffer"])
-    assert found["updates"][-1]["remembered"] == len(trained)
-    assert found["bytes"]["weights"] > 0
-
-
 @pytest.mark.parametrize("options", [{"memory": "statistics"}, {"student": True}])
 def test_options_that_do_not_fit_a_folder_are_refused(options: dict[str, object], tmp_path: Path) -> None:
     with pytest.raises(InputError, match=next(iter(options))):

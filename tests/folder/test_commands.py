@@ -20,8 +20,7 @@ from ergnn.data import Task
 from ergnn.data.partial import read_subgraph
 from ergnn.data.tables import NodeTable
 from ergnn.folder import LearnerFolder
-from ergnn.folder.inspection import why_accuracy_falls
-from ergnn.folder.page import folder_page, in_words
+from ergnn.folder.page import folder_page
 from ergnn.learning.learner import Learner
 from folder.growing import make_updates, write_tables
 
@@ -106,31 +105,6 @@ def test_inspect_shows_the_buffer_and_writes_a_page(
     assert all(f">{row['id']}</th>" in page for row in found["buffer"])
     assert "<svg" in page
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
-
-
-def test_the_page_explains_measures_and_tells_the_history_in_words(
-    root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["inspect", root, "-o", str(tmp_path / "page.html")]) == 0
-    page = (tmp_path / "page.html").read_text()
-    for words in ("PM, performance mean: ", "FM, forgetting mean: ", "AA, average accuracy: ", "averaged over updates"):
-        assert words in page
-    assert "Learned update 2, “week 2”, in " in page
-    assert "<caption" not in page  # the heading above says it
-    assert 'class="lead"' not in page  # no tick beside a line without a name
-    assert re.search(r'<th scope="col" aria-sort="none" class="left"><button type="button">name<', page)
-    assert '<td data-v="week 1" class="left">week 1</td>' in page
-    titles = re.findall(r"<h[1-4]>(.*?)</h[1-4]>", page)
-    assert len(titles) == len(set(titles))
-
-
-def test_history_in_words() -> None:
-    time = {"time": "2026-01-01"}
-    assert in_words({**time, "action": "forget", "nodes": 1, "retrained": False}) == "Forgot 1 node."
-    again = in_words({**time, "action": "forget", "nodes": 2, "retrained": True})
-    assert again == "Forgot 2 nodes; all updates were learned again without them."
-    assert in_words({**time, "action": "rollback", "version": 3}) == "Returned to version 3."
-    assert in_words({**time, "action": "other", "size": 3}) == "other: size 3"
 
 
 def test_scores_per_class_and_the_confusion_matrix_are_those_of_scikit_learn(
@@ -247,15 +221,6 @@ def test_offline_of_a_closed_form_is_what_it_has_without_training(
     assert "orgetting" not in page
 
 
-def test_inspect_and_evaluate_agree_on_both_measures(root: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["evaluate", root]) == 0
-    mean, overall = re.search(r"mean over updates: (\S+) %\n(over all .*)", capsys.readouterr().out).groups()
-    assert main(["inspect", root]) == 0
-    text = capsys.readouterr().out
-    assert f"after the last update {mean} %" in text
-    assert f"accuracy {overall}\n" in text
-
-
 def test_what_accuracy_hides_is_said_by_every_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root, page = str(tmp_path / "d"), tmp_path / "page.html"
     rows = [f"n{i},{'b' if i < 10 else 'a'},{'test' if i % 2 else 'train'},1" for i in range(40)]
@@ -278,20 +243,6 @@ def test_what_accuracy_hides_is_said_by_every_command(tmp_path: Path, capsys: py
     record = LearnerFolder(root).inspect()["updates"][-1]
     earlier = {key: value for key, value in record.items() if key != "overall"}  # as earlier versions wrote it
     assert describe(record).removeprefix(describe(earlier)).startswith("\nover all 20 held-out nodes")
-
-
-@pytest.mark.parametrize(
-    ("exact", "last", "text"),
-    [
-        (True, "c", "nothing is forgotten, .* more classes compete .3 now, 2 after the first update.$"),
-        (True, "a", "nothing is forgotten, .* later labels and edges change the predictions of earlier nodes$"),
-        (False, "c", "the network may have forgotten, and more classes compete .3 now, .* --task-known"),
-        (False, "a", "the network may have forgotten; no more classes compete"),
-    ],
-)
-def test_why_accuracy_falls(exact: bool, last: str, text: str) -> None:
-    records = [{"classes": []}, {"classes": ["a", "b"]}, {"classes": [last]}]
-    assert re.match(text, why_accuracy_falls(records, exact))
 
 
 def test_they_agree_after_an_update_without_held_out_nodes(

@@ -31,13 +31,6 @@ from folder.growing import (
 )
 
 
-def test_probabilities_add_up_and_name_all_classes(folder: LearnerFolder) -> None:
-    for ids, names, p in folder.predict(IDS, chunk=30):
-        assert len(ids) == len(p) <= 30
-        assert names == ["c0", "c1", "c2", "c3"]
-        np.testing.assert_allclose(p.sum(1), 1, rtol=1e-6)
-
-
 def test_known_classes_compete_alone_as_under_one_softmax(folder: LearnerFolder) -> None:
     everything = probabilities(folder)
     alone = probabilities(folder, classes=["c3", "c1"])

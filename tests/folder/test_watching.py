@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from ergnn.cli.main import main
-from ergnn.cli.scores import watch_lines
 from ergnn.data.tables.node_tables import EdgeTable, NodeTable
 from ergnn.folder import LearnerFolder
 from ergnn.folder.database import FolderError, from_json, insert, select, to_json, writing
@@ -150,13 +149,6 @@ def test_inspect_shows_drift_calibration_and_unknown_classes(
     page = folder_page(folder.inspect())
     assert "Calibration" in page
     assert "Input drift" in page
-
-
-@pytest.mark.parametrize(("after", "better"), [(0.04, "better"), (0.06, "worse"), (0.050001, "no difference")])
-def test_the_line_about_calibration_says_which_error_is_better(after: float, better: str) -> None:
-    calibration = {"ece": 0.05, "ece_calibrated": after, "temperature": 0.5}
-    report = {"updates": [], "watch": {"calibration": calibration, "unknown": None}}
-    assert watch_lines(report) == [f"calibration error: 5.00 %; with temperature 0.50: {100 * after:.2f} % ({better})"]
 
 
 def test_drift_that_no_update_recorded_is_refused(tmp_path: Path) -> None:

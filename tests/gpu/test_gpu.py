@@ -69,13 +69,6 @@ def test_tuned_networks_keep_the_same_epoch_as_on_the_cpu(backbone: str, monkeyp
     assert scores[1] == pytest.approx(scores[2], abs=0.02)
 
 
-def test_rounds_of_replay_are_recorded_too() -> None:
-    a = learned("cpu", "gcn", "mf", per_class=4, replay_batch=3)
-    b = learned("cuda", "gcn", "mf", per_class=4, replay_batch=3)
-    for task in cora():
-        assert a.evaluate(task) == pytest.approx(b.evaluate(task), abs=0.01)
-
-
 def test_table_2_has_the_same_scores_and_remembered_nodes_as_on_the_cpu() -> None:
     """Rows of table 2 at once: all backbones in streams of their own, and GAT with each selector."""
     rows: list[tuple[str, str, dict[str, str]]] = [(name, "finetune", {}) for name in ("gat", "gcn", "sage", "sgc")]
@@ -110,16 +103,6 @@ def test_methods_with_hooks_side_by_side_equal_single_ones(method: str) -> None:
             one.observe(task)
         for p, q in zip(one.model.parameters(), same.model.parameters(), strict=True):
             torch.testing.assert_close(p, q, rtol=1e-3, atol=1e-4)
-
-
-def test_stacked_models_equal_single_models() -> None:
-    task = cora()[0]
-    together = [Learner("gcn", "finetune", device="cuda", seed=s, epochs=30) for s in range(4)]
-    observe_together(together, [task] * 4)
-    for s, learner in enumerate(together):
-        alone = Learner("gcn", "finetune", device="cuda", seed=s, epochs=30).observe(task)
-        for p, q in zip(learner.model.parameters(), alone.model.parameters(), strict=True):
-            torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("method", METHODS)

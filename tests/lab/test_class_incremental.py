@@ -18,7 +18,7 @@ from ergnn.cli.main import main
 from ergnn.lab.config import RunConfig
 from ergnn.lab.grid import CLASS_INCREMENTAL
 from ergnn.lab.report.experiments import write_results
-from ergnn.lab.reproduce import GridCell, Options, cells, experiments_named, reproduce
+from ergnn.lab.reproduce import GridCell, Options, cells, reproduce
 from ergnn.lab.run import members_of, streams_of
 from ergnn.lab.store import RunStore
 
@@ -58,15 +58,6 @@ def test_seeded_orders_are_not_crossed_with_seeds() -> None:
     assert len(members_of(config)) == 3
     with pytest.raises(ValueError, match="several orders need 'shuffled'"):
         RunConfig("cora", class_order="seeded", orders=2).resolved()
-
-
-def test_all_are_the_papers_and_a_quick_run_is_small() -> None:
-    assert CLASS_INCREMENTAL not in experiments_named("all")
-    assert experiments_named("class-incremental") == [CLASS_INCREMENTAL]
-    quick = cells(CLASS_INCREMENTAL, Options(quick=True))
-    assert {cell.dataset for cell in quick} == {"cora", "citeseer"}
-    assert {cell.config.learner.epochs for cell in quick} == {50}
-    assert {cell.config.seeds for cell in quick} == {3}
 
 
 def test_a_small_table_runs_resumes_and_names_its_commands(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ergnn.lab import paper
-from ergnn.lab.paper import PAPER_RESULTS, paper_result
+from ergnn.lab.paper import paper_result
 
 ROWS = {
     "DeepWalk": ("deepwalk", "finetune", None),
@@ -88,26 +88,6 @@ def test_the_examples_in_the_docstrings_hold() -> None:
     assert outcome.failed == 0
 
 
-def test_there_are_61_printed_results_and_all_are_fractions() -> None:
-    assert len(PAPER_RESULTS) == 13 * 3 + 6 * 3 + 4
-    for result in PAPER_RESULTS.values():
-        assert 0.1 < result["fm"] < 0.5
-        assert (result["pm"] is None) == (result["table"] != 2)
-        assert result["pm"] is None or 0.6 < result["pm"] < 1
-
-
-def test_replay_forgets_less_than_its_backbone_everywhere_in_the_paper() -> None:
-    """A mistyped row would most likely break what the paper claims."""
-    compared = 0
-    for (dataset, backbone, method, _), result in PAPER_RESULTS.items():
-        if method == "replay":
-            plain_result = paper_result(dataset, backbone, "finetune")
-            assert plain_result is not None
-            assert result["fm"] < plain_result["fm"]
-            compared += 1
-    assert compared == 6 * 3 + 6 * 3 + 1
-
-
 def test_what_the_paper_does_not_print_is_none() -> None:
     for dataset, *setting in (
         ("pubmed", "gat", "finetune"),
@@ -124,10 +104,3 @@ def test_what_the_paper_does_not_print_is_none() -> None:
 def test_selector_and_per_class_do_not_matter_without_replay() -> None:
     assert paper_result("cora", "gat", "finetune", "im", 7) == paper_result("cora", "gat", "finetune")
     assert paper_result("cora", "gat", "finetune", None, None) is not None
-
-
-def test_a_caller_cannot_change_the_record() -> None:
-    mine = paper_result("cora", "gat", "finetune")
-    assert mine is not None
-    mine["fm"] = 0.0
-    assert paper_result("cora", "gat", "finetune") == {"pm": 0.9419, "fm": 0.3084, "table": 2}

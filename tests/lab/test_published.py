@@ -14,16 +14,15 @@ from sklearn.metrics import roc_auc_score
 
 from ergnn import make_stream
 from ergnn.cli.main import main, make_parser
-from ergnn.cli.reproduce import CHOICES
 from ergnn.cli.run import config_of
 from ergnn.data.datasets import DATASETS, PublicSplitUnavailable, load_graph
 from ergnn.lab.config import RunConfig
 from ergnn.lab.grid import Experiment
 from ergnn.lab.published import BEGIN, GRAPHKEEPER, GSIP, HOP_RAL, LGL, PUBLISHED, published_result
-from ergnn.lab.report.experiments import experiment_sections, write_results
+from ergnn.lab.report.experiments import experiment_sections
 from ergnn.lab.report.page import report_page
 from ergnn.lab.report.rows import ResultRow
-from ergnn.lab.reproduce import EXPERIMENTS, GridCell, Options, cells, reproduce
+from ergnn.lab.reproduce import GridCell, Options, cells
 from ergnn.lab.result import SeedResult
 from ergnn.lab.run import StreamCache, check_run, run_members
 from ergnn.lab.store import RunStore
@@ -134,11 +133,6 @@ def planned(experiment: Experiment, **options: object) -> list[GridCell]:
     return cells(experiment, Options(datasets=experiment.datasets[:1], **options))  # type: ignore[arg-type]
 
 
-def test_every_table_is_a_result_of_the_command_line() -> None:
-    assert {experiment.name for experiment in PUBLISHED} <= set(CHOICES)
-    assert set(EXPERIMENTS) == set(CHOICES) - {"all"}
-
-
 @needs_data
 @pytest.mark.parametrize(
     "experiment",
@@ -240,17 +234,6 @@ def test_printed_numbers_stand_beside_ours_with_sign_and_protocol() -> None:
     html = report_page(runs)
     assert "Unknown: memory per class" in html
     assert "ER-GNN, reproduced" not in html
-
-
-def test_a_quick_run_writes_its_table(tmp_path: Path) -> None:
-    rows = [row for row in GSIP.rows if not row.settings or row.settings["method"] in ("finetune", "analytic")]
-    small = replace(GSIP, rows=rows, datasets=("cora",), common={**GSIP.common, "split": "0.05/0.05/0.1"})
-    options = Options(quick=True, seeds=1)
-    done = reproduce([small], tmp_path, options)
-    assert not done.failed
-    assert done.done == 2
-    write_results(done, [small], tmp_path, options)
-    assert "Known: edges" in (tmp_path / "gsip.md").read_text(encoding="utf-8")
 
 
 @needs_data

@@ -176,14 +176,6 @@ def test_settings_in_addition_to_a_configuration_are_rejected() -> None:
         run(make_stream("cora", split="seeded").stream, seeds=[])
 
 
-def test_a_stream_is_evaluated_by_a_new_learner() -> None:
-    stream = make_stream("cora", split="seeded").stream
-    learner = Learner("sgc", epochs=1)
-    assert evaluate_stream(learner, stream).num_tasks == 3
-    with pytest.raises(InputError, match="observed 3 task"):
-        evaluate_stream(learner, stream)
-
-
 @pytest.mark.parametrize(
     ("settings", "tasks"),
     [

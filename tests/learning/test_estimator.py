@@ -27,7 +27,6 @@ from graphs import random_graph
 pytest.importorskip("sklearn", reason="the extra sklearn is not installed")
 
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -216,16 +215,6 @@ def test_separate_graphs_store_their_own_nodes() -> None:
         assert torch.equal(part.copy.x[:6], graph.x[part.nodes])
 
 
-def test_small_classes_are_stored_completely_and_a_budget_is_respected() -> None:
-    graph = random_graph(n=40, f=6, classes=2, seed=4)
-    of = [np.flatnonzero(graph.y.numpy() == c) for c in (0, 1)]
-    made = small(per_class=5).fit(graph, np.concatenate([of[0][:2], of[1]]))
-    remembered = made.learner_.method.buffer.nodes.numpy()
-    assert set(of[0][:2]) <= set(remembered)
-    assert len(remembered) == 7
-    assert len(small(per_class=5, budget_nodes=4).fit(graph).learner_.method.buffer) == 4
-
-
 def test_a_graph_may_grow_but_not_shrink(stream: TaskStream) -> None:
     graph = stream[0].graph
     made = small(per_class=3).partial_fit(graph, stream[0].train)
@@ -254,14 +243,6 @@ def test_announced_classes_have_probability_0_until_learned() -> None:
     assert (made.predict_proba(graph)[:, 2] > 0).all()
     with pytest.raises(InputError, match="label 2 is not one of classes: 0, 1"):
         small().partial_fit(graph, classes=[0, 1])
-
-
-def test_rows_alone_or_together_differ_by_roundings_only() -> None:
-    graph = random_graph(n=40, f=6, classes=3, seed=2)
-    made = ContinualNodeClassifier(method="replay", epochs=10).fit(graph.x.numpy(), graph.y.numpy())
-    together = made.predict_proba(graph.x.numpy())
-    alone = np.concatenate([made.predict_proba(row[None]) for row in graph.x.numpy()])
-    assert np.allclose(together, alone, atol=1e-6)
 
 
 def test_a_pickled_classifier_continues(stream: TaskStream) -> None:
@@ -326,18 +307,6 @@ def test_pickles_are_small(stream: TaskStream) -> None:
     graph = random_graph(n=1000, f=200, classes=4)
     made = ContinualNodeClassifier().fit(graph)
     assert len(pickle.dumps(made)) < 8 * 4 * (200 * 8 + 10) + 50_000  # weights and labels, without rows of the nodes
-
-
-def test_constructors_store_and_clones_are_new(stream: TaskStream) -> None:
-    options = {"prefer": "few"}
-    made = small(selector_options=options, selector="random", random_state=np.random.RandomState(0))
-    assert made.selector_options is options
-    with pytest.raises(NotFittedError):
-        made.predict(stream[0].graph)
-    fitted = small().fit(stream[0].graph, stream[0].train)
-    assert not hasattr(clone(fitted), "learner_")
-    assert clone(fitted).get_params() == fitted.get_params()
-    assert fitted.set_params(epochs=3).get_params()["epochs"] == 3
 
 
 def test_random_states(stream: TaskStream) -> None:
@@ -475,15 +444,6 @@ def test_the_closed_form_stores_rows_of_matrices() -> None:
     np.testing.assert_allclose(mine.predict_proba(x), expected, atol=1e-8)
 
 
-@pytest.mark.parametrize("method", ["replay", "finetune", "ewc", "nearest-mean"])
-def test_any_method_can_be_used(method: str) -> None:
-    graph = random_graph(n=40, f=6, classes=4, p_edge=0.1, seed=2)
-    made = ContinualNodeClassifier("auto", method, epochs=3).fit(graph)
-    assert made.learner_.config.method == method
-    assert made.predict(graph).shape == (40,)
-    assert (made.learner_.method.buffer is not None) == (method == "replay")
-
-
 def test_options_reach_the_method_or_are_rejected() -> None:
     graph = random_graph(n=40, f=6, classes=4, p_edge=0.1, seed=2)
     options = {"per_class": np.int64(2), "method_options": {"loss_scale": "mean"}}
@@ -491,24 +451,3 @@ def test_options_reach_the_method_or_are_rejected() -> None:
     assert made.learner_.config.method_options == {"per_class": 2, "loss_scale": "mean", "scarce": "keep"}
     with pytest.raises(InputError, match="method 'finetune' has no option 'per_class'"):
         ContinualNodeClassifier("gcn", "finetune", per_class=2).fit(graph)
-
-
-def test_the_defaults_learn_a_graph_of_19_classes() -> None:
-    """Two classes at a time, ten labels each: as accurate as from all labels at once, far above chance."""
-    rng, classes, each = np.random.default_rng(0), 19, 40
-    y = np.repeat(np.arange(classes), each)
-    words = rng.random((classes, 64)) < 0.15
-    x = rng.random((len(y), 64)) < np.where(words[y], 0.25, 0.05)
-    source = np.repeat(np.arange(len(y)), 4)
-    alike = y[source] * each + rng.integers(each, size=len(source))
-    target = np.where(rng.random(len(source)) < 0.7, alike, rng.integers(len(y), size=len(source)))
-    edges = np.concatenate([[source, target], [target, source]], axis=1)
-    graph = Data(x=torch.tensor(x, dtype=torch.float), edge_index=torch.from_numpy(edges), y=torch.from_numpy(y))
-    train = np.arange(len(y)) % each < each // 4
-    classifier = ContinualNodeClassifier()
-    for first in range(0, classes, 2):
-        classifier.partial_fit(graph, np.flatnonzero(train & (y // 2 == first // 2)))
-    test = np.flatnonzero(~train)
-    assert classifier.score(graph, test) > 0.9
-    at_once = ContinualNodeClassifier().fit(graph, np.flatnonzero(train))
-    np.testing.assert_allclose(classifier.predict_proba(graph, test), at_once.predict_proba(graph, test), atol=1e-4)

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
-from ergnn.cli.main import main
 from ergnn.config.errors import CurvatureError, DivergedError, InputError
 from ergnn.data import TaskStream, make_stream
 from ergnn.learning.learner import Learner
@@ -72,18 +71,6 @@ def test_custom_models_support_every_method_on_sparse_features(
     assert 0.0 <= learner.evaluate(stream[0]) <= 1.0
 
 
-@pytest.mark.parametrize("name", ["in_channels", "out_channels"])
-def test_sizes_that_the_tasks_determine_are_not_options(name: str) -> None:
-    with pytest.raises(InputError, match=f"contains '{name}', which the tasks determine"):
-        Learner("gat", backbone_options={name: 5})
-
-
-@pytest.mark.parametrize("seed", [-1, 2**31, 1.5, "1"])
-def test_seeds_out_of_range_are_refused(seed: object) -> None:
-    with pytest.raises(InputError, match="seed is"):
-        Learner("gat", seed=seed)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("nodes", [torch.tensor(3), torch.tensor([0.5]), torch.tensor([True]), [1, 2]])
 def test_nodes_to_predict_must_be_a_vector_of_ids(stream: TaskStream, nodes: object) -> None:
     learner = Learner("sgc", "finetune", epochs=1).observe(stream[0])
@@ -97,23 +84,3 @@ def test_a_state_of_another_method_or_backbone_is_refused(stream: TaskStream) ->
         Learner("gcn", "replay").load_state_dict(state)
     with pytest.raises(InputError, match="backbone is 'gcn'; this learner's is 'gat'"):
         Learner("gat", "finetune").load_state_dict(state)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--seed", "5"], "unknown option --seed (did you mean '--seeds'?)"),
-        (["--first-seed", "100000000000000000000"], "seeds must be 0 to"),
-        (["--per-class", "2", "--method-options", "per_class=3"], "'per_class' is given both"),
-        (["--lr", "1e30", "--epochs", "2", "--seeds", "1", "--split", "seeded"], "training diverged"),
-    ],
-)
-def test_the_command_line_refuses_invalid_arguments(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    try:
-        code = main(["run", "cora", *words])
-    except SystemExit as stop:  # argparse
-        code = int(stop.code or 0)
-    assert code == 2
-    assert message in capsys.readouterr().err

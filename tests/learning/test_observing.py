@@ -42,39 +42,6 @@ class Recorder(Callback):
         self.lines.append(("failed", type(error).__name__, learner.num_tasks))
 
 
-def test_callbacks_are_called_in_order_with_the_losses_of_the_objective():
-    task = TaskStream.from_classes(random_graph(n=48, classes=4))[0]
-    diary, learner = Recorder(), Learner("gcn", selector="mf", epochs=3, backbone_options={"dropout": 0.0})
-    learner.observe(task, callbacks=[diary])
-    kinds = [line[0] for line in diary.lines]
-    assert kinds == ["begin", "epoch", "epoch", "epoch", "selection", "end"]
-    assert diary.lines[0] == ("begin", 0, 0)
-    assert [line[1] for line in diary.lines[1:4]] == [1, 2, 3]
-    assert diary.lines[4][1] == learner.method.buffer.nodes.tolist()
-    assert diary.lines[5] == ("end", True)
-    alone = Learner("gcn", selector="mf", epochs=2, backbone_options={"dropout": 0.0}).observe(task)
-    logits = alone.model.eval()(task.graph.dense_x(), task.graph.edge_index)
-    loss = torch.nn.functional.cross_entropy(logits[task.train], task.targets(task.train))
-    assert diary.lines[3][2] == pytest.approx(loss.item(), rel=1e-5), "two steps are made before the third loss"
-
-
-def test_an_error_in_a_callback_does_not_change_the_learner():
-    class FailingRecorder(Recorder):
-        def on_epoch_end(self, learner, progress):
-            raise RuntimeError("no more")
-
-    stream = TaskStream.from_classes(random_graph(n=48, classes=4))
-    learner, angry = Learner("gcn", epochs=3).observe(stream[0]), FailingRecorder()
-    before = {name: value.clone() for name, value in learner.model.state_dict().items()}
-    with pytest.raises(RuntimeError, match="no more"):
-        learner.observe(stream[1], callbacks=[angry])
-    assert angry.lines == [("begin", 1, 1), ("failed", "RuntimeError", 1)]
-    assert {name: value.tolist() for name, value in learner.model.state_dict().items()} == {
-        name: value.tolist() for name, value in before.items()
-    }
-    learner.observe(stream[1])
-
-
 @pytest.mark.parametrize(
     ("method", "options"),
     [

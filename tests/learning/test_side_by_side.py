@@ -63,11 +63,6 @@ def test_streams_side_by_side_equal_single_streams(backbone: str, head: str, spa
     compare([TaskStream.from_classes(graph) for graph in graphs], backbone, head, epochs=3)
 
 
-@pytest.mark.parametrize("backbone", ["gat", "gcn"])
-def test_cora_streams_side_by_side_equal_single_streams(backbone: str) -> None:
-    compare([make_stream("cora", split="seeded", split_seed=s).stream for s in range(4)], backbone, "shared", epochs=2)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("head", ["shared", "per-task", "growing"])
 @pytest.mark.parametrize("backbone", PAPER)

@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 
 from analytic.dense import dense_phi, dense_ridge, dense_s, dense_x, one_hot, weights_of
 from ergnn.analytic.scaling import ColumnScales
-from ergnn.config.errors import InputError, UnknownNameError
+from ergnn.config.errors import InputError
 from ergnn.data import Graph, Task, TaskStream, make_stream, splits
-from ergnn.lab.config import RunConfig
-from ergnn.lab.run import run
 from ergnn.learning.learner import Learner
 from ergnn.nn.heads import HEADS
 from ergnn.testing import check_method
@@ -93,19 +91,6 @@ def test_options_pass_the_contract_suite(options: dict[str, object]) -> None:
     check_method("analytic", **options)
 
 
-@pytest.mark.parametrize("edges", ["all", "seen"])
-def test_the_order_of_tasks_does_not_matter(edges: str) -> None:
-    graph = random_graph(n=80, classes=6, seed=1)
-    everything = torch.arange(80)
-    found = []
-    for order in ([0, 1, 2, 3, 4, 5], [5, 2, 0, 4, 1, 3]):
-        stream = TaskStream.from_classes(graph, class_order=order, edges=edges)
-        learner = learned(stream)
-        probability = learner.predict_proba(everything)
-        found.append(probability[:, learner.classes().argsort()])
-    torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-10)
-
-
 def test_cora_reaches_the_accuracy_of_joint_training() -> None:
     scores = []
     for seed in range(2):
@@ -123,14 +108,6 @@ def test_cora_reaches_the_accuracy_of_joint_training() -> None:
         assert learner.history[-1]["selection"]["map"] == "ppr"
         assert learner.method.nbytes == 2 * 8 * 140
     assert 0.80 < sum(scores) / 2 < 0.84
-
-
-def test_probabilities_are_calibrated_on_cora() -> None:
-    stream = make_stream("cora", split="seeded", classes_per_task=7).stream
-    learner = learned(stream)
-    probability = learner.predict_proba(stream[0].test)
-    right = learner.classes()[probability.argmax(1)] == stream[0].graph.y[stream[0].test]
-    assert abs(float(probability.amax(1).mean() - right.double().mean())) < 0.08
 
 
 def test_a_restored_state_continues_and_predicts_in_a_given_graph() -> None:
@@ -352,19 +329,6 @@ def test_a_student_learns_from_the_head() -> None:
 def same_state(one: Learner, two: Learner) -> bool:
     a, b = one.method.state_dict(), two.method.state_dict()
     return torch.equal(a["nodes"], b["nodes"]) and torch.equal(a["solution"]["weight"], b["solution"]["weight"])
-
-
-def test_a_run_reports_bytes_and_fractions_of_each_class() -> None:
-    config = RunConfig(dataset="cora", method="analytic", head="growing", seeds=2, split="0.1/0.1/0.8")
-    result = run(config).to_dict()
-    assert result["split"] == "0.1/0.1/0.8"
-    assert result["buffer"]["bytes"] > 2 * 8 * 200
-    assert len(result["runs"]) == 2
-    assert result["runs"][0]["matrix"] != result["runs"][1]["matrix"]
-    with pytest.raises(InputError, match="fractions such as"):
-        RunConfig(split="0.1/0.9").resolved()
-    with pytest.raises(UnknownNameError, match="thirds"):
-        RunConfig(split="thirds").resolved()
 
 
 @pytest.mark.parametrize(

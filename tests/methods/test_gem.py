@@ -92,13 +92,6 @@ def test_a_feasible_gradient_is_unchanged() -> None:
     assert project(gradient, torch.tensor([[1.0, 0.0], [0.0, 3.0]]), margin=0.5) is gradient
 
 
-def test_one_memory_by_hand() -> None:
-    """g = (1, −1) violates the constraint (0, 1), so its second entry becomes 0."""
-    assert project(torch.tensor([1.0, -1.0]), torch.tensor([[0.0, 1.0]])).tolist() == [1.0, 0.0]
-    with_margin = project(torch.tensor([1.0, -1.0]), torch.tensor([[0.0, 1.0]]), margin=3.0)
-    assert with_margin.tolist() == [1.0, 2.0]
-
-
 def stream() -> TaskStream:
     return TaskStream.from_classes(random_graph(n=60, classes=6, seed=3), classes_per_task=2)
 

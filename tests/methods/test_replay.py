@@ -58,14 +58,6 @@ def test_a_fixed_beta_weights_means_or_single_losses(task: int, buffer: int, bet
     assert float(weights[0] / weights[-1]) == pytest.approx(beta / (1 - beta), rel=1e-4)
 
 
-@given(sizes, st.integers(0, 200), st.sampled_from(["balanced", "mean"]), st.none() | st.floats(0.05, 0.95))
-def test_balanced_and_mean_weights_are_positive_and_sum_to_one(task: int, buffer: int, scale: str, beta: float | None):
-    weights = replay_weights(task, buffer, scale, beta)
-    assert weights.numel() == task + buffer
-    assert float(weights.min()) > 0
-    assert float(weights.double().sum()) == pytest.approx(1.0, abs=1e-5)
-
-
 @pytest.mark.parametrize("scale", ["sum", "balanced", "mean"])
 @pytest.mark.parametrize("beta", [None, 0.3])
 def test_with_an_empty_buffer_the_loss_is_the_mean_over_the_task(scale: str, beta: float | None):
@@ -243,20 +235,6 @@ def test_by_default_an_epoch_replays_as_many_nodes_as_the_task_has_training_node
         learner.method.buffer.nodes.tolist()
     )
     assert len(learner.method.rounds(learner, stream[2], examples)) == 1, "all of a buffer that is no larger"
-
-
-def test_replayed_sets_depend_on_the_task_and_cover_the_buffer():
-    """With 60 remembered nodes, 4 per epoch and 32 epochs, all are replayed, in a different order for each task."""
-    stream = TaskStream.from_classes(random_graph(n=480, classes=6))
-    learner, examples = replay_learner(stream, epochs=1, per_class=15, replay_batch=4)
-    learner.training = Training(epochs=32)
-    own, orders = stream[2].train.numel(), []
-    for number in (2, 3):
-        task = replace(stream[2], id=number)
-        orders.append([n for part in learner.method.rounds(learner, task, examples) for n in part.nodes[own:].tolist()])
-    assert len(learner.method.buffer) == 60
-    assert sorted(orders[0]) == sorted(orders[1]) == sorted(learner.method.buffer.nodes.tolist())
-    assert orders[0] != orders[1]
 
 
 @pytest.mark.parametrize("selector", ["mf", "cm", "im", "s2-ridge"])

@@ -19,8 +19,3 @@ def test_a_run_reports_accuracy_and_bytes(method: str, head: str, capsys: pytest
     result = json.loads(capsys.readouterr().out)
     assert result["buffer"]["bytes"] > 0
     assert result["pm"]["mean"] > (0.6 if head == "per-task" else 0.4)
-
-
-def test_settings_without_effect_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "cora", "--method", "slda", "--epochs", "5"]) == 2
-    assert "epochs is 5, which has no effect with method 'slda'" in capsys.readouterr().err

@@ -76,15 +76,6 @@ def test_features_are_known_by_name(kind: str, folder: LearnerFolder, tmp_path: 
     assert folder.inspect()["graph"]["nodes"] == 25
 
 
-@pytest.mark.parametrize("kind", ["parquet", "pandas"])
-def test_an_index_of_pandas_is_no_feature(kind: str, folder: LearnerFolder, tmp_path: Path) -> None:
-    part = frame_of(15, [0, 1] * 6)
-    nodes = read_nodes(given(part[part.id > 20], kind, tmp_path / "part"))
-    assert nodes.feature_names == tuple(NAMES)
-    folder.observe(nodes, None)
-    assert folder.inspect()["graph"]["nodes"] == 27
-
-
 def test_edge_weights_are_refused(folder: LearnerFolder) -> None:
     edges = read_edges(pd.DataFrame({"source": [1, 2], "target": [5, 6], "weight": [1, 2]}))
     with pytest.raises(InputError, match=r"the edges have weights, .* --ignore-column weight"):
