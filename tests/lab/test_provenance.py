@@ -12,7 +12,7 @@ import pytest
 import ergnn
 
 PACKAGE = Path(ergnn.__file__).parent
-CODE = "from ergnn.lab.provenance import code_version; print(code_version())"
+CODE = "from ergnn.lab.store import code_version; print(code_version())"
 
 
 def git(at: Path, *args: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ergnn.lab.search import FULL, MAX_PROBES, largest_within, trial_settings
+from ergnn.lab.contenders import FULL, MAX_PROBES, largest_within, trial_settings
 
 
 def searched(size_bytes: Callable[[int], int], budget: int, largest: int) -> tuple[int, int]:

@@ -282,15 +282,3 @@ def test_a_password_is_never_shown(postgresql: str) -> None:
     with pytest.raises(InputError, match="not a usable run store") as caught:
         RunStore("postgresql://ergnn:hush@localhost:1/runs?connect_timeout=2")
     assert "hush" not in str(caught.value)
-
-
-def test_commands_read_a_store_on_a_server(postgresql: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with RunStore(postgresql) as store:
-        for seed in range(3):
-            store.put_all(CONFIG, [some_result(seed)], origin=ORIGIN)
-    assert main(["runs", "--store", postgresql, "--seed", "1", "--json"]) == 0
-    (only,) = json.loads(capsys.readouterr().out)
-    assert (only["seed"], only["matrix"]) == (1, [[0.9, None], [0.5, 1 / 3]])
-    page = tmp_path / "page.html"
-    assert main(["report", "--store", postgresql, "-o", str(page)]) == 0
-    assert "cora" in page.read_text(encoding="utf-8")

@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from ergnn.lab.contenders import CompareOptions, Entry, Trial, members, plan
+from ergnn.lab.contenders import CompareOptions, Entry, Trial, largest_within, members, plan, trial_settings
 from ergnn.lab.engines import Engine, Outcome
 from ergnn.lab.grid_runner import GridRunner, open_grid
 from ergnn.lab.run import BATCH
-from ergnn.lab.search import largest_within, trial_settings
 from ergnn.learning.metrics import average_accuracy
 
 SEARCH_STORE = "search.sqlite"

@@ -9,19 +9,23 @@ rows are written in transactions, so that a killed process loses only unfinished
 from __future__ import annotations
 
 import json
+import os
+import platform
+import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ergnn import __version__
 from ergnn.config.errors import InputError
 from ergnn.lab.config import RunConfig
 from ergnn.lab.keys import member_config, member_key
-from ergnn.lab.provenance import code_version, machine_facts
 from ergnn.lab.result import COLUMNS, Member, RunResult, SeedResult, StoredRun
 from ergnn.lab.run import members_of, peak_memory_mb, run_result
 from ergnn.learning.resolve import options_in_effect
@@ -289,3 +293,37 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} cannot be stored as JSON")
+
+
+@cache
+def code_version() -> str:
+    """Return the version of the package, with the commit if it runs from its own checkout."""
+    package = Path(__file__).resolve().parents[1]
+    try:
+        if Path(_git("rev-parse", "--show-toplevel", at=package)).resolve() / "src" / "ergnn" != package:
+            return __version__  # installed inside an unrelated repository
+        return f"{__version__}+{_git('describe', '--always', '--dirty', at=package)}"
+    except (OSError, subprocess.SubprocessError):
+        return __version__
+
+
+def _git(*args: str, at: Path) -> str:
+    done = subprocess.run(["git", *args], cwd=at, capture_output=True, text=True, timeout=10, check=True)
+    return done.stdout.strip()
+
+
+@cache
+def machine_facts(device: str = "cpu") -> dict[str, Any]:
+    """Return facts about the machine that are needed to interpret times and memory."""
+    import torch
+
+    cuda = torch.device(device).type == "cuda"
+    return {
+        "host": platform.node(),
+        "system": platform.platform(),
+        "cpu": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name(device) if cuda else "cpu",
+    }

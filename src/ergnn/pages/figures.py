@@ -308,33 +308,6 @@ def dot_plot(
     return Drawing(width, height, label, "".join(elements))
 
 
-def class_map(
-    all_nodes: NDArray[np.float64], candidates: NDArray[np.float64], chosen: Sequence[Series], *, label: str
-) -> Drawing:
-    """Draw a class in two dimensions: all nodes, candidates as larger dots, chosen nodes marked and labeled.
-
-    Args:
-        all_nodes, candidates: ``[n, 2]`` coordinates.
-        chosen: one point each.
-    """
-    right, height, pad = 16 + name_width([one.label for one in chosen]), 200, 8
-    width = 220 + right
-    both = np.concatenate([all_nodes, candidates])
-    (left_x, low_y), (right_x, high_y) = both.min(axis=0), both.max(axis=0)
-    sx, sy = Scale(left_x, right_x, pad, width - right - pad), Scale(low_y, high_y, height - pad, pad)
-    elements = []
-    for points, kind in ((all_nodes, "faint"), (candidates, "candidate")):  # strokes of no length: a few bytes per node
-        dots = "".join(f"M{sx(x):.0f} {sy(y):.0f}h0" for x, y in points)
-        elements.append(f'<path class="{kind}" d="{dots}"/>')
-    names = spread([sy(one.points[0].y) for one in chosen], 13, pad + 2, height - pad)
-    for one, name_y in zip(chosen, names, strict=True):
-        x, y = sx(one.points[0].x), sy(one.points[0].y)
-        body = f'<path class="lead" d="M{x:.1f} {y:.1f}L{width - right + 4:.1f} {name_y:.1f}h5"/>'
-        body += mark(x, y, 4.4, one.points[0].tip) + text(width - right + 12, name_y + 4, one.label, "label")
-        elements.append(f'<g class="series {one.look}">{body}</g>')
-    return Drawing(width, height, label, "".join(elements))
-
-
 def panels(drawings: Sequence[tuple[str, Drawing]], *, label: str, title: str = "", columns: int = 4) -> Drawing:
     """Arrange drawings in rows, each below its caption (a name and, after ``|``, a remark on a line of its own)."""
     lines = max((len(caption.split("|")) for caption, _ in drawings if caption), default=0)

@@ -41,7 +41,7 @@ def column(browser: Browser, name: str, number: int) -> list[str]:
 
 
 def test_every_figure_is_visible(browser: Browser) -> None:
-    for kind in ("growth", "sweep", "matrix", "forgetting", "choices"):
+    for kind in ("growth", "sweep", "matrix", "forgetting"):
         sizes = browser.evaluate(
             f"[...document.querySelectorAll('[data-figure={kind}] svg')].map(s => s.getBoundingClientRect())"
             ".map(box => [box.width, box.height])"
@@ -49,7 +49,7 @@ def test_every_figure_is_visible(browser: Browser) -> None:
         assert sizes, kind
         assert all(width > 80 and height > 60 for width, height in sizes), (kind, sizes)
     sections = browser.evaluate("[...document.querySelectorAll('nav a')].map(a => a.hash)")
-    assert {"#table2", "#table3", "#figure2", "#figure3", "#matrices", "#choices", "#costs"} <= set(sections)
+    assert {"#table2", "#table3", "#figure2", "#figure3", "#matrices", "#costs"} <= set(sections)
     assert browser.evaluate("[...document.querySelectorAll('nav a')].every(a => document.querySelector(a.hash))")
 
 

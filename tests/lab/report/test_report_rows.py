@@ -116,9 +116,9 @@ def test_figures_are_written_as_files(store: Path, tmp_path: Path, capsys: pytes
     out, suffixes = tmp_path / "figures", {".svg", ".pdf"} if converter() else {".svg"}
     arguments = ["--store", str(store), "-o", str(tmp_path / "page.html"), "--figures", str(out)]
     assert main(["report", *arguments]) == 0
-    assert f"{out}: {9 * len(suffixes)} files" in capsys.readouterr().out
+    assert f"{out}: {7 * len(suffixes)} files" in capsys.readouterr().out
     kinds = {path.stem.partition("-")[0] for path in out.iterdir()}
-    assert kinds == {"growth", "sweep", "matrices", "forgetting", "choices"}
+    assert kinds == {"growth", "sweep", "matrices", "forgetting"}
     assert {path.suffix for path in out.iterdir()} == suffixes
     text = "".join(ET.parse(out / "growth-cora-1.svg").getroot().itertext())
     for word in ("no replay", "Random", "MF*", "IM", "AA over the tasks so far (%)", "tasks learned"):

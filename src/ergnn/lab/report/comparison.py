@@ -11,8 +11,6 @@ from typing import Any
 from ergnn.config.files import write_file
 from ergnn.lab.compare import Compared
 from ergnn.lab.contenders import Entry
-from ergnn.lab.provenance import code_version, machine_facts
-from ergnn.lab.ranking import Ranking
 from ergnn.lab.report.comparison_sections import (
     RECOMMENDED,
     Group,
@@ -22,7 +20,9 @@ from ergnn.lab.report.comparison_sections import (
     search_section,
     summary_of,
 )
-from ergnn.lab.report.sections import QUICK_MARK, Section, write_sections
+from ergnn.lab.report.tables import QUICK_MARK, Section, write_sections
+from ergnn.lab.statistics import Ranking
+from ergnn.lab.store import code_version, machine_facts
 from ergnn.pages.figure_files import write_figure
 from ergnn.pages.figures import (
     Drawing,

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from ergnn.lab.contenders import ROWS, Entry
-from ergnn.lab.ranking import Ranking, pareto_front, rank
 from ergnn.lab.report.rows import ResultRow
-from ergnn.lab.report.sections import Section
-from ergnn.lab.statistics import ALPHA, PairedTest, paired_tests
+from ergnn.lab.report.tables import Section
+from ergnn.lab.statistics import ALPHA, PairedTest, Ranking, paired_tests, pareto_front, rank
 from ergnn.learning.metrics import Summary
 from ergnn.pages.table import NOTHING, Table, number, with_interval
 

@@ -12,14 +12,20 @@ from ergnn.config.files import write_file
 from ergnn.data.datasets import DataUnavailable, load_graph
 from ergnn.lab.config import RunConfig
 from ergnn.lab.grid import FIGURE_2, FIGURE_3, PAPER_TABLE_1, TABLE_1, TABLE_4, Experiment, GridRow
-from ergnn.lab.provenance import code_version, machine_facts
 from ergnn.lab.report.page import write_page
-from ergnn.lab.report.sections import QUICK_MARK, Section, write_sections
-from ergnn.lab.report.tables import Column, evolution_table, result_table, sensitivity_table
+from ergnn.lab.report.tables import (
+    QUICK_MARK,
+    Column,
+    Section,
+    evolution_table,
+    result_table,
+    sensitivity_table,
+    write_sections,
+)
 from ergnn.lab.reproduce import GridCell, Options, Reproduced, datasets_of
 from ergnn.lab.run import make_config_stream
 from ergnn.lab.statistics import ALPHA, PairedTest, paired_tests
-from ergnn.lab.store import RunStore
+from ergnn.lab.store import RunStore, code_version, machine_facts
 from ergnn.pages.table import LEAKY, NOTHING, OWN_EDGES, Table
 
 LOWER, HIGHER = ("†", "‡"), ("§", "¶")

@@ -1,4 +1,4 @@
-"""Figures of stored runs: accuracy as tasks arrive, FM against e, matrices, forgetting, selected nodes; and of one run.
+"""Figures of stored runs: accuracy as tasks arrive, FM against e, matrices, forgetting; and of one run.
 
 Each figure of the page is also written as a file (:func:`write_figures`).
 """
@@ -11,23 +11,16 @@ from pathlib import Path
 
 import numpy as np
 
-from ergnn.config.errors import ErgnnError
 from ergnn.config.registry import name_of
-from ergnn.data import describe_datasets
-from ergnn.data.stream import TaskStream
-from ergnn.lab.config import RunConfig
-from ergnn.lab.report.projection import MAX_EDGES, ClassMap, class_maps
 from ergnn.lab.report.rows import ResultRow, Setting, base_rows, main_backbone, main_rows
 from ergnn.lab.report.tables import evolution_table, sensitivity_table
-from ergnn.lab.result import RunResult, StoredRun
-from ergnn.lab.run import make_config_stream
+from ergnn.lab.result import RunResult
 from ergnn.learning.metrics import AccuracyMatrix, Summary, accuracy_map, performance_after_each_task, summarize
 from ergnn.pages.figure_files import converter, write_figure
 from ergnn.pages.figures import (
     Drawing,
     Point,
     Series,
-    class_map,
     dot_plot,
     line_chart,
     panels,
@@ -160,53 +153,11 @@ def forgetting(dataset: str, rows: Sequence[ResultRow]) -> DatasetFigures | None
     return DatasetFigures(dataset, [Figure(drawing, "", numbers)], shown)
 
 
-def choices(dataset: str, rows: Sequence[ResultRow]) -> DatasetFigures | None:
-    """Build maps of the nodes chosen by each selector, for one seed and class order that all rows have."""
-    shown = [row for row in main_rows(rows) if row.selector and not row.is_image and (row.is_leaky or not row.special)]
-    common = set.intersection(*({(run.seed, run.order) for run in row.runs} for row in shown)) if shown else set()
-    stream = _stream(shown[0], *min(common)) if common else None
-    if stream is None:
-        return None
-    seed, order = min(common)
-    chosen: dict[int, list[ResultRow]] = {}
-    for row in shown:
-        run = next(run for run in row.runs if (run.seed, run.order) == (seed, order))
-        for node in run.buffer_ids:
-            chosen.setdefault(node, []).append(row)
-    figures = []
-    for task in stream:
-        names = task.graph.class_names
-        for one in class_maps(task, keep=chosen):
-            title = names[one.label].replace("_", " ") if names else f"class {one.label}"
-            caption = f"{title}|task {task.id + 1} · {100 * one.explained:.0f} % of the variance"
-            label = f"{dataset}, class {title}: the chosen nodes among its nodes"
-            marks = _choices_on(one, chosen)
-            drawing = class_map(one.points[~one.is_training], one.points[one.is_training], marks, label=label)
-            figures.append(Figure(drawing, caption))
-    note = f"Seed {seed}, class order {order}. Small dots: nodes of the class; larger dots: its training nodes."
-    return DatasetFigures(dataset, figures, shown, note)
-
-
-def _choices_on(one: ClassMap, chosen: dict[int, list[ResultRow]]) -> list[Series]:
-    """Mark each chosen node of a class, named by at most two of the rows that chose it."""
-    marks = []
-    for node, rows in chosen.items():
-        place = one.at(node)
-        if place is not None:
-            names = [row.figure_name for row in rows]
-            short = ", ".join(names) if len(names) <= 2 else f"{names[0]}, {names[1]} +{len(names) - 2}"
-            tip = f"{', '.join(names)} chose node {node}"
-            look = rows[0].look if len(rows) == 1 else "c-all"
-            marks.append(Series(short, look, [Point(float(place[0]), float(place[1]), None, tip)]))
-    return marks
-
-
 KINDS: dict[str, Callable[[str, Sequence[ResultRow]], DatasetFigures | None]] = {
     "growth": growth,
     "sweep": sweep,
     "matrices": matrices,
     "forgetting": forgetting,
-    "choices": choices,
 }
 
 
@@ -217,10 +168,9 @@ def drawn_settings(settings: Sequence[Setting]) -> list[Setting]:
 
 def figures_of(kind: str, settings: Sequence[Setting]) -> SettingFigures:
     """Build the figures of one of :data:`KINDS`, by setting and data set."""
-    shown = settings[:2] if kind == "choices" else settings
     by_setting = [
         (setting, [one for dataset in setting.datasets if (one := KINDS[kind](dataset, setting.of(dataset)))])
-        for setting in shown
+        for setting in settings
     ]
     return [(setting, figures) for setting, figures in by_setting if figures]
 
@@ -269,19 +219,6 @@ def write_run_figure(result: RunResult, path: str | Path) -> None:
 
 def _task_names(matrix: AccuracyMatrix) -> list[str]:
     return [f"task {i + 1}" for i in range(matrix.num_tasks)]
-
-
-def _stream(row: ResultRow, seed: int, order: int) -> TaskStream | None:
-    """Create the stream of a stored run; None if its data set is unavailable or not a graph."""
-    run: StoredRun = row.runs[0]
-    if next((info.edges for info in describe_datasets() if info.name == row.dataset), 0) > MAX_EDGES:
-        return None
-    try:
-        config = RunConfig(**{**row.config, "split": run.split})
-        preset = make_config_stream(config, seed if run.split != "public" else 0, order)
-    except ErgnnError:
-        return None
-    return preset.stream if preset.split == run.split else None
 
 
 def _series(row: ResultRow, label: str, values: Iterable[tuple[float, Summary, str]]) -> Series:

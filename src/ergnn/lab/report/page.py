@@ -1,7 +1,6 @@
 """The HTML page of a run store: every stored row in tables, and the figures that the rows allow.
 
-The file is self-contained, with style, script and figures. It is built from the store, never from a live model; the
-maps of chosen nodes also read the data set, if it is available.
+The file is self-contained, with style, script and figures. It is built from the store, never from a live model.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from ergnn.config.files import write_file
 from ergnn.data import describe_datasets
 from ergnn.lab.grid import PAPER_TABLE_1
 from ergnn.lab.published import protocol_of
-from ergnn.lab.report.claims import claims_of
 from ergnn.lab.report.figures import KINDS, SettingFigures, drawn_settings, figures_of
 from ergnn.lab.report.rows import ResultRow, Setting, dataset_order, main_backbone, result_rows, settings_of
 from ergnn.lab.report.tables import cost_table, page_table, tables_text, tests_of
@@ -71,7 +69,6 @@ def report_page(runs: Sequence[StoredRun], title: str | None = None, command: st
         command=command,
         facts=_facts(runs, settings),
         warnings=_warnings(settings),
-        claims=[(setting, claims) for setting in drawn if (claims := claims_of(setting))],
         data=_data_sets(runs),
         tables=_tables(settings, figures["sweep"]),
         figures=figures,

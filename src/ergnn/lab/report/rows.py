@@ -220,12 +220,6 @@ class ResultRow:
             return {(run.seed, run.order): float(score) for run, score in zip(self.runs, scores, strict=True)}
         return {(run.seed, run.order): measure(name, run.matrix) for run in self.runs}
 
-    def paired(self, other: ResultRow, name: str = "fm") -> Summary | None:
-        """Compute ``self − other`` over the seeds and class orders that both have; None if there are none."""
-        mine, theirs = self.by_member(name), other.by_member(name)
-        common = sorted(mine.keys() & theirs.keys())
-        return summarize([mine[key] - theirs[key] for key in common]) if common else None
-
 
 def result_rows(runs: Iterable[StoredRun]) -> list[ResultRow]:
     """Group runs into one row per configuration, in the order of the paper's tables."""
