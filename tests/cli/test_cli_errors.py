@@ -40,7 +40,10 @@ def assert_refused(argv: list[str], message: str, capsys: pytest.CaptureFixture[
         ("cora --backbone transformer", r"unknown backbone 'transformer'; choose one of: .*gat, gcn"),
         ("cora --method hope", r"unknown method 'hope'; choose one of: .*finetune, .*replay"),
         ("cora --selector best", r"unknown selector 'best'; choose one of: .*mf\*"),
-        ("cora --split lucky", "unknown split 'lucky'; choose one of: 0.6/0.2/0.2, 20/30/rest, auto, public, seeded"),
+        (
+            "cora --split lucky",
+            "unknown split 'lucky'; choose one of: 0.6/0.2/0.2, 20/30/rest, auto, folds, public",
+        ),
         ("cora --split public", "ERGNN_DATA is not set"),
         ("cora --replay dream", "unknown replay 'dream'; choose one of: ego, isolated, live"),
         ("cora --per-class 0", "per_class is 0; it must be 1 or more"),

@@ -36,50 +36,42 @@ def offer(monkeypatch: pytest.MonkeyPatch, *points: EntryPoint) -> None:
 
 
 def test_a_name_and_its_aliases_find_the_entry_in_any_case(registry: Registry[type]) -> None:
-    @registry.register("one*", aliases=("one-star",), help="the first")
+    @registry.register("one*", aliases=("one-star",))
     class One:
-        pass
-
-    assert registry.get("one*") is registry.get("ONE-STAR") is One
-    assert registry.resolve("One-Star") == "one*"
-    assert registry.aliases("one*") == ("one-star",)
-    assert registry.help("one-star") == "the first"
-    assert "one-star" in registry
-    assert "two" not in registry
-
-
-def test_the_first_line_of_the_docstring_is_the_help_where_none_is_given(registry: Registry[type]) -> None:
-    @registry.register("one")
-    class One:
-        """A thing.
+        """The first.
 
         And more about it.
         """
 
-    assert registry.help("one") == "A thing."
-
-
-def test_an_unknown_name_is_answered_with_the_choices(registry: Registry[type]) -> None:
-    registry.register("b")(int)
-    registry.register("a")(float)
-    with pytest.raises(UnknownNameError, match=r"unknown gadget 'c'; choose one of: a, b"):
+    registry.register("a", help="another")(int)
+    assert registry.get("one*") is registry.get("ONE-STAR") is One
+    assert registry.resolve("One-Star") == "one*"
+    assert registry.aliases("one*") == ("one-star",)
+    assert (registry.help("one-star"), registry.help("a")) == ("The first.", "another")
+    assert "one-star" in registry
+    assert list(registry) == registry.names() == ["a", "one*"], "in alphabetical order, without aliases"
+    with pytest.raises(UnknownNameError, match=r"unknown gadget 'c'; choose one of: a, one\*"):
         registry.get("c")
 
 
-@pytest.mark.parametrize(("name", "aliases"), [("a", ()), ("b", ()), ("c", ("a",)), ("c", ("b",))])
-def test_a_name_is_taken_only_once(registry: Registry[type], name: str, aliases: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("name", "aliases", "message"),
+    [
+        *(
+            (name, aliases, "already registered")
+            for name, aliases in [("a", ()), ("b", ()), ("c", ("a",)), ("c", ("b",))]
+        ),
+        *((name, (), "lower-case word") for name in ("Upper", "two words", "")),
+        ("fine", ("Not",), "lower-case word"),
+    ],
+)
+def test_a_name_that_is_taken_or_invalid_is_refused(
+    registry: Registry[type], name: str, aliases: tuple[str, ...], message: str
+) -> None:
     registry.register("a", aliases=("b",))(int)
-    with pytest.raises(InputError, match="already registered"):
+    with pytest.raises(InputError, match=message):
         registry.register(name, aliases=aliases)(float)
     assert registry.get("a") is int
-
-
-@pytest.mark.parametrize(("name", "aliases"), [("Upper", ()), ("two words", ()), ("", ()), ("fine", ("Not",))])
-def test_a_name_that_could_never_be_found_is_refused(
-    registry: Registry[type], name: str, aliases: tuple[str, ...]
-) -> None:
-    with pytest.raises(InputError, match="lower-case word"):
-        registry.register(name, aliases=aliases)(int)
 
 
 def test_options_go_to_the_constructor_and_unknown_ones_are_named_with_the_allowed(registry: Registry[type]) -> None:
@@ -91,6 +83,9 @@ def test_options_go_to_the_constructor_and_unknown_ones_are_named_with_the_allow
     assert registry.create("one", size=3).size == 3
     with pytest.raises(InputError, match=r"gadget 'one' has no option 'weight'; its options: color, size"):
         registry.create("one", weight=2)
+    registry.register("bare")(type("Bare", (), {}))
+    with pytest.raises(InputError, match="its options: none"):
+        registry.create("bare", size=2)
 
 
 def test_a_value_of_the_wrong_type_is_named_with_the_right_one(registry: Registry[type]) -> None:
@@ -119,14 +114,6 @@ def test_an_entry_that_takes_any_option_gets_them(registry: Registry[type]) -> N
             self.options = options
 
     assert registry.create("one", size=3).options == {"size": 3}
-
-
-def test_every_module_of_the_package_registers_itself_on_first_use(
-    registry: Registry[type], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "empty_shelf" / "new_one.py").write_text("from builtins import REGISTRY\nREGISTRY.register('new')(int)")
-    monkeypatch.setattr("builtins.REGISTRY", registry, raising=False)
-    assert registry.names() == ["new"]
 
 
 def test_one_name_imports_its_own_module_only(

@@ -19,12 +19,11 @@ from ergnn.data.tables.node_tables import EdgeTable, NodeTable
 from ergnn.folder import database, versions
 from ergnn.folder import snapshot as snapshots
 from ergnn.folder.certificate import make_certificate, verify_certificate
-from ergnn.folder.checkpoints import Checkpoints
 from ergnn.folder.database import insert, reading_values, to_json, transaction, wrap_errors
 from ergnn.folder.encoding import fitted_state
 from ergnn.folder.graph import StoredGraph, remove_nodes
 from ergnn.folder.inspection import inspect_snapshot, unknown_nodes, update_drift, watch_snapshot
-from ergnn.folder.network import CHUNK, learn_offline
+from ergnn.folder.network import CHUNK, Checkpoints, learn_offline
 from ergnn.folder.settings import CHANGEABLE, Settings
 from ergnn.folder.snapshot import Snapshot, make_learner, open_snapshot, write_snapshot
 from ergnn.folder.spool import purge_spool
