@@ -178,12 +178,7 @@ def _blocks(held_out: HeldOut, rows: list[dict[str, Any]], more: dict[str, Any])
 
 
 def confusion_text(names: Sequence[str], entries: Sequence[Sequence[int]]) -> str:
-    """Format the confusion matrix; for many classes, only its largest off-diagonal entries.
-
-    Args:
-        names: of all classes.
-        entries: true class, predicted class and number of nodes, where there are any.
-    """
+    """Format the confusion matrix; for many classes, only its largest off-diagonal entries."""
     from ergnn.pages.table import Table
 
     nodes = {(true, chosen): n for true, chosen, n in entries}

@@ -12,12 +12,7 @@ from ergnn.config.errors import InputError
 
 
 def lazy_names(package: str, modules: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
-    """Create the ``__getattr__`` of a package (PEP 562).
-
-    Args:
-        package: its name.
-        modules: names by the module that defines them. Modules of the package itself are always found.
-    """
+    """Create the ``__getattr__`` of a package (PEP 562) from names by module; its own modules are always found."""
     homes = {name: module for module, names in modules.items() for name in names}
 
     def get(name: str) -> Any:

@@ -79,12 +79,7 @@ def name_of(entry: Any) -> str | None:
 
 
 def inherit_options(base: Any, *fixed: str) -> Callable[[Constructor], Constructor]:
-    """Decorate a constructor that passes ``**options`` to that of ``base``, whose options are then options of both.
-
-    Args:
-        base: the base class.
-        fixed: options of the base class that the constructor sets itself.
-    """
+    """Decorate a constructor that passes ``**options`` to that of ``base``, whose options are then options of both."""
 
     def decorate(constructor: Constructor) -> Constructor:
         first, *own = inspect.signature(constructor).parameters.values()

@@ -1,9 +1,13 @@
-"""Certificates of deletion: what was removed from a folder, and that neither a byte nor the model depends on it."""
+"""Certificates of deletion: what was removed from a folder, and that neither a byte nor the model depends on it.
+
+Names that only removed nodes had are removed as well.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import secrets
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -13,15 +17,18 @@ import numpy as np
 from ergnn import __version__
 from ergnn.config.errors import FolderError, InputError
 from ergnn.folder import database, versions
-from ergnn.folder.database import VISIBLE, to_json
-from ergnn.folder.snapshot import MIN_TEXT, Snapshot, relearned
+from ergnn.folder.database import VISIBLE, insert, to_json
+from ergnn.folder.snapshot import Snapshot, relearned, write_records
 from ergnn.folder.spool import spooled_ids
+from ergnn.folder.update import short_name
 
 FORMAT = "ergnn deletion certificate 1"
 MIN_DISTINCT = 3
 """Ids and features with fewer distinct bytes, or fewer bytes in all, occur by chance: they are not searched for."""
 CHUNK = 1 << 22
 """Bytes to search at a time."""
+MIN_TEXT = 6
+"""Ids and class names of fewer characters are not searched for in names of updates: they also occur by chance."""
 TOLERANCE = 1e-8
 """Largest difference of a probability by rounding."""
 MAX_NODES = 10_000
@@ -30,13 +37,7 @@ FIELDS = ("format", "ergnn", "time", "salt", "removed", "version_before", "versi
 
 
 def make_certificate(snapshot: Snapshot, before: int, traces: Mapping[str, Collection[bytes]]) -> dict[str, Any]:
-    """Search a folder that was purged, learn its model from scratch, and certify the result.
-
-    Args:
-        snapshot: the version that is left.
-        before: the version before nodes were removed.
-        traces: the ids of the nodes, and their features as they were stored.
-    """
+    """Search a folder that was purged, learn its model from scratch, and certify the result."""
     needles = {text for name, rows in traces.items() for text in (name.encode(), *rows) if _is_distinct(text)}
     hits, searched = find_bytes(snapshot, needles)
     if hits:
@@ -64,12 +65,7 @@ def digest(certificate: Mapping[str, Any]) -> str:
 
 
 def verify_certificate(snapshot: Snapshot, text: str) -> dict[str, str | None]:
-    """Check a certificate again; returns each statement, and what contradicts it, if anything.
-
-    Args:
-        snapshot: the current version of the folder.
-        text: the certificate as JSON.
-    """
+    """Check a certificate again; returns each statement, and what contradicts it, if anything."""
     try:
         certificate = json.loads(text)
         salt, removed, after = certificate["salt"], set(certificate["removed"]), int(certificate["version_after"])
@@ -175,3 +171,38 @@ def _is_distinct(text: bytes) -> bool:
 
 def _hash(salt: str, name: str) -> str:
     return hashlib.sha256(f"{salt}:{name}".encode()).hexdigest()
+
+
+def unused_classes(snapshot: Snapshot) -> dict[int, str]:
+    """Classes that neither a label nor the model of a version has."""
+    used = {*snapshot.graph.labels(snapshot.graph.nodes())[0].tolist(), *snapshot.learner.classes()}
+    return {c: name for c, name in enumerate(snapshot.classes) if c not in used}
+
+
+def _names_class(note: str, name: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(short_name(name))}(?!\w)", note) is not None
+
+
+def clear_names(snapshot: Snapshot, ids: Collection[str]) -> None:
+    """Remove the names of unused classes, whose numbers stay in use, and texts that contain them or an id.
+
+    Call it in a transaction, with the only version that is kept.
+    """
+    connection, number, gone = snapshot.connection, snapshot.version.number, unused_classes(snapshot)
+    for c in gone:
+        connection.execute("DELETE FROM classes WHERE class = ?", (c,))
+    insert(connection, "classes", ((c, f"(removed class {c})", number) for c in gone))
+    names = set(gone.values())
+    texts = [text for text in (*names, *ids) if len(text) >= MIN_TEXT]
+    for record in snapshot.records:
+        notes = [note for note in record["notes"] if not any(_names_class(note, name) for name in names)]
+        classes = [name for name in record["classes"] if name not in names]
+        title = record["name"]
+        if any(text in title for text in texts):
+            title = f"update {record['update'] + 1}"
+        if (title, classes, notes) != (record["name"], record["classes"], record["notes"]):
+            connection.execute("DELETE FROM updates WHERE number = ?", (record["update"],))
+            write_records(connection, [{**record, "name": title, "classes": classes, "notes": notes}], number)
+    for row, details in connection.execute("SELECT rowid, details FROM log").fetchall():
+        if any(text in details or to_json(text)[1:-1] in details for text in texts):
+            connection.execute("UPDATE log SET details = '{}' WHERE rowid = ?", (row,))

@@ -32,12 +32,7 @@ WHERE = "the update"
 
 
 def coded_nodes(snapshot: Snapshot, nodes: NodeTable) -> tuple[NodeTable, dict[str, Any]]:
-    """Return nodes with codes as their features, and what the version's state gains; unchanged without columns.
-
-    Args:
-        snapshot: the version that the nodes are added to.
-        nodes: the nodes of an update or of a prediction.
-    """
+    """Return nodes with codes as their features, and what the version's state gains; unchanged without columns."""
     import pyarrow as pa
 
     state = snapshot.version.state

@@ -1,20 +1,26 @@
-"""Figures of a version: accuracy since each update, buffer, drift, calibration, and nodes of unknown classes."""
+"""Figures of a version: accuracy since each update, buffer, drift, calibration, unknown classes; checks of all."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import sqlite3
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from ergnn.config.errors import FolderError
 from ergnn.data.partial import Array, LabeledGraph, PartialGraph, find_all, read_subgraph
 from ergnn.data.tables.node_tables import SPLITS
+from ergnn.folder import versions
+from ergnn.folder.database import VISIBLE, select
 from ergnn.folder.encoding import describe_columns
 from ergnn.folder.network import CHUNK
-from ergnn.folder.snapshot import Snapshot
+from ergnn.folder.row_cache import trained_classes
+from ergnn.folder.snapshot import Snapshot, open_snapshot, read_staged
 from ergnn.learning.evaluation import Record, forgetting, measures
 from ergnn.learning.watch.calibration import calibration
 from ergnn.learning.watch.drift import SAMPLES, Drift, drift_test, node_aspects
@@ -64,12 +70,7 @@ def inspect_snapshot(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def why_accuracy_falls(records: Sequence[Record], exact: bool) -> str:
-    """Why accuracy on the held-out nodes of an update may be lower than when it was learned.
-
-    Args:
-        records: of all updates.
-        exact: whether the learner is the same for any order of updates.
-    """
+    """Why accuracy on the held-out nodes of an update may be lower than when it was learned."""
     learned = [set(record["classes"]) for record in records if record["classes"]]
     first, now = len(learned[0]) if learned else 0, len(set().union(*learned))
     compete = f"more classes compete ({now} now, {first} after the first update)"
@@ -121,9 +122,6 @@ def update_drift(snapshot: Snapshot, first_new: int) -> dict[str, Any] | None:
     are left out. Degrees and neighborhoods are those in the same graph, and predictions those of the same model. So
     nodes that arrive in a random order are exchangeable, and the share of false alarms is that of
     :func:`ergnn.learning.watch.drift_test`.
-
-    Args:
-        first_new: nodes from this number on are new.
     """
     rng = np.random.default_rng([snapshot.settings.seed, first_new])
     nodes = snapshot.held_out(snapshot.settings.eval_samples)[0]
@@ -200,13 +198,7 @@ def rows_of(snapshot: Snapshot, graph: PartialGraph, nodes: Array) -> torch.Tens
 
 
 def unknown_nodes(snapshot: Snapshot, graph: PartialGraph, ids: Sequence[str]) -> list[bool | None]:
-    """Whether each node seems to belong to no class that was learned; None without enough validation nodes.
-
-    Args:
-        snapshot: the version whose classes are known.
-        graph: its graph, or an extended one with the nodes.
-        ids: the nodes.
-    """
+    """Whether each node seems to belong to no class that was learned; None without enough validation nodes."""
     fitted = fit_unknown(snapshot)
     if fitted is None or fitted.threshold == math.inf:
         return [None] * len(ids)
@@ -224,3 +216,49 @@ def _unknown(snapshot: Snapshot) -> dict[str, Any] | None:
     rng, stop = np.random.default_rng(snapshot.settings.seed), snapshot.graph.next_node
     nodes = sample_nodes(snapshot.graph, rng, stop - new, stop)
     return fitted.count(rows_of(snapshot, snapshot.graph, nodes)) if len(nodes) else None
+
+
+def check_versions(connection: sqlite3.Connection, root: Path) -> list[str]:
+    """Errors of versions that checksums do not show: rows that are missing, or that a wrong version has removed."""
+    newest, staged = versions.current_version(connection)[1], read_staged(connection)
+    wrong, last = [], newest if staged is None else int(staged["version"])
+    for _, version, _ in select(connection, "row_cache"):
+        for (name,) in connection.execute("SELECT DISTINCT map FROM gram").fetchall():
+            rows = connection.execute("SELECT class FROM gram WHERE map = ? ORDER BY class", (name,)).fetchall()
+            if [c for (c,) in rows] != trained_classes(connection, version):
+                wrong.append(f"gram: {name} has not the classes of version {version}")
+    for table in versions.VERSIONED:
+        query = f"SELECT count(*) FROM {table} WHERE added > :last OR removed > :last OR removed <= added"
+        if count := connection.execute(query, {"last": last}).fetchone()[0]:
+            wrong.append(f"{table}: {count} row(s) belong to versions that do not exist")
+    for number in versions.kept_versions(connection):
+        try:
+            wrong += [f"version {number}: {text}" for text in _check_version(open_snapshot(root, number, connection))]
+        except FolderError as error:
+            wrong.append(f"version {number}: {error}")
+    return wrong
+
+
+def _check_version(snapshot: Snapshot) -> Iterator[str]:
+    version, graph = snapshot.version, snapshot.graph
+    nodes = graph.nodes()
+    source = graph.neighbors(nodes)[1]  # raises an error unless every node has one list of neighbors
+    label, split, update = graph.labels(nodes)
+    sizes = {"nodes": len(nodes), "edges": len(source), "labeled": int((label >= 0).sum())}
+    for name, count in sizes.items():
+        if count != getattr(version, name):
+            yield f"{count} {name}, {getattr(version, name)} are recorded"
+    ids = graph.names(nodes)
+    if len(set(ids)) < len(ids) or (graph.find(ids) != nodes).any():
+        yield "several nodes have the same id"
+    if not np.isin(source, nodes).all():
+        yield "an edge comes from a node that is not there"
+    for number, record in enumerate(snapshot.records):
+        counts = np.bincount(split[(label >= 0) & (update == number)], minlength=len(SPLITS))
+        if counts.tolist() != [record["members"][name] for name in SPLITS]:
+            yield f"the labels of update {number + 1} are not as recorded"
+    for table in ("adjacency", "labels"):
+        query = f"SELECT count(*) FROM {table} WHERE {VISIBLE}"
+        rows = snapshot.connection.execute(query, {"v": version.number}).fetchone()[0]
+        if rows != (len(nodes) if table == "adjacency" else sizes["labeled"]):
+            yield f"{table}: {rows} rows do not fit the nodes"

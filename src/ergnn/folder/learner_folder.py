@@ -18,11 +18,11 @@ from ergnn.data.partial import Array, find_all
 from ergnn.data.tables.node_tables import EdgeTable, NodeTable
 from ergnn.folder import database, versions
 from ergnn.folder import snapshot as snapshots
-from ergnn.folder.certificate import make_certificate, verify_certificate
+from ergnn.folder.certificate import clear_names, make_certificate, unused_classes, verify_certificate
 from ergnn.folder.database import insert, reading_values, to_json, transaction, wrap_errors
 from ergnn.folder.encoding import fitted_state
 from ergnn.folder.graph import StoredGraph, remove_nodes
-from ergnn.folder.inspection import inspect_snapshot, unknown_nodes, update_drift, watch_snapshot
+from ergnn.folder.inspection import check_versions, inspect_snapshot, unknown_nodes, update_drift, watch_snapshot
 from ergnn.folder.network import CHUNK, Checkpoints, learn_offline
 from ergnn.folder.settings import CHANGEABLE, Settings
 from ergnn.folder.snapshot import Snapshot, make_learner, open_snapshot, write_snapshot
@@ -38,9 +38,6 @@ class LearnerFolder:
 
     Every method that changes the folder adds a version in one transaction. Every method that reads it uses the version
     that is current when it starts to read, or an older one that is kept.
-
-    Args:
-        root: the folder; :meth:`create` creates one.
     """
 
     def __init__(self, root: str | Path) -> None:
@@ -262,7 +259,7 @@ class LearnerFolder:
         """Verify every checksum and the structure of the database; returns the errors."""
         with wrap_errors(self.root), closing(database.connect(self.root)) as connection:
             try:
-                return database.check_database(connection) or snapshots.check_versions(connection, self.root)
+                return database.check_database(connection) or check_versions(connection, self.root)
             except FolderError as error:
                 return [str(error)]
 
@@ -355,12 +352,12 @@ class LearnerFolder:
                 raise InputError(f"node {truncate(present[0])} is in the graph; forget it before purging")
             traces: dict[str, list[bytes]] = {name: [] for name in ids}
             traces |= versions.forgotten_nodes(connection, base.version.number)
-            purge_spool(self.root, list(traces), list(snapshots.unused_classes(base).values()))
+            purge_spool(self.root, list(traces), list(unused_classes(base).values()))
             with transaction(connection):
                 versions.drop_after(connection, base.version.number)
                 versions.drop_before(connection, base.version.number)
                 versions.drop_cache(connection, base.version.number)
-                snapshots.clear_names(base, traces)
+                clear_names(base, traces)
             versions.scrub(connection, self.root)
             return traces
 

@@ -79,22 +79,13 @@ def _load_pyfunc(path: str) -> PyfuncModel:
 
 
 class PyfuncModel:
-    """What ``mlflow.pyfunc`` calls.
-
-    Args:
-        module: of :func:`ergnn.load`.
-    """
+    """What ``mlflow.pyfunc`` calls."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module: Any = module
 
     def predict(self, model_input: Mapping[str, Any], params: dict[str, Any] | None = None) -> Any:
-        """Probabilities as a data frame.
-
-        Args:
-            model_input: arrays ``x`` and ``edge_index``.
-            params: not used.
-        """
+        """Probabilities as a data frame."""
         import pandas as pd
 
         x, edge_index = _tensors(model_input, self.module.num_features)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,9 @@ from ergnn.folder.database import VISIBLE, damaged, from_json, insert, reading_v
 from ergnn.folder.encoding import describe_columns, fitted_state
 from ergnn.folder.graph import StoredGraph, write_update
 from ergnn.folder.network import CHUNK, NetworkLearner
-from ergnn.folder.row_cache import trained_classes
 from ergnn.folder.settings import Settings
 from ergnn.folder.solved import SolvedLearner
-from ergnn.folder.update import Update, prepare_update, short_name
+from ergnn.folder.update import Update, prepare_update
 from ergnn.folder.versions import Version
 from ergnn.learning.evaluation import HeldOut, Record
 from ergnn.learning.learner import Learner
@@ -33,8 +31,6 @@ from ergnn.methods import METHODS
 FolderLearner = NetworkLearner | SolvedLearner
 DESCRIBED = ("num_features", "feature_names", "encoder", "structure", "weighted")
 """Entries of a version's state that describe the inputs of its model."""
-MIN_TEXT = 6
-"""Ids and class names of fewer characters are not searched for in names of updates: they also occur by chance."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,12 +108,7 @@ class Snapshot:
                 yield wanted[start + first : start + first + chunk], names, out[first : first + chunk]
 
     def predict_held_out(self, samples: int | None = None, *, task_known: bool = False) -> HeldOut:
-        """Predict the held-out nodes of every update.
-
-        Args:
-            samples: maximum number of nodes; see :meth:`held_out`.
-            task_known: whether only the classes of a node's own update compete.
-        """
+        """Predict the held-out nodes of every update."""
         nodes, truth, updates = self.held_out(samples) if self.learner.num_tasks else np.empty((3, 0), np.int64)
         out = self.probabilities(self.graph, nodes) if len(nodes) else np.empty((0, len(self.classes) + 1))
         if task_known:
@@ -194,13 +185,7 @@ class Snapshot:
     def forget(
         self, nodes: Array, graph: LabeledGraph, new: FolderLearner | None = None
     ) -> tuple[Snapshot, dict[str, Any]]:
-        """Forget nodes; returns the snapshot without them, and a report of what was replaced and still depends on them.
-
-        Args:
-            nodes: the nodes.
-            graph: the graph without them.
-            new: a new learner that learns all updates again; by default the learner forgets the nodes.
-        """
+        """Forget nodes, or let a new learner learn all updates without them; returns what is left, and a report."""
         label, split, update = self.graph.labels(nodes)
         trained = (label >= 0) & (split == SPLITS.index("train"))
         remembered = int(np.isin(self.learner.buffer.nodes.cpu().numpy(), nodes).sum())
@@ -244,12 +229,7 @@ def make_learner(settings: Settings) -> FolderLearner:
 
 
 def read_settings(connection: sqlite3.Connection, names: list[str] | None = None) -> Settings:
-    """Read the settings; those that an earlier version did not have get their defaults.
-
-    Args:
-        connection: connection to the database.
-        names: the names of all settings, if they are known.
-    """
+    """Read the settings; those that an earlier version did not have get their defaults."""
     with reading_values("the settings"):
         stored = {name: json.loads(text) for name, text in select(connection, "settings")}
         if names is not None and sorted(stored) != names:
@@ -303,52 +283,6 @@ def _numbered(connection: sqlite3.Connection, table: str, where: str, version: i
     return rows
 
 
-def check_versions(connection: sqlite3.Connection, root: Path) -> list[str]:
-    """Errors of versions that checksums do not show: rows that are missing, or that a wrong version has removed."""
-    newest, staged = versions.current_version(connection)[1], read_staged(connection)
-    wrong, last = [], newest if staged is None else int(staged["version"])
-    for _, version, _ in select(connection, "row_cache"):
-        for (name,) in connection.execute("SELECT DISTINCT map FROM gram").fetchall():
-            rows = connection.execute("SELECT class FROM gram WHERE map = ? ORDER BY class", (name,)).fetchall()
-            if [c for (c,) in rows] != trained_classes(connection, version):
-                wrong.append(f"gram: {name} has not the classes of version {version}")
-    for table in versions.VERSIONED:
-        query = f"SELECT count(*) FROM {table} WHERE added > :last OR removed > :last OR removed <= added"
-        if count := connection.execute(query, {"last": last}).fetchone()[0]:
-            wrong.append(f"{table}: {count} row(s) belong to versions that do not exist")
-    for number in versions.kept_versions(connection):
-        try:
-            wrong += [f"version {number}: {text}" for text in _check_version(open_snapshot(root, number, connection))]
-        except FolderError as error:
-            wrong.append(f"version {number}: {error}")
-    return wrong
-
-
-def _check_version(snapshot: Snapshot) -> Iterator[str]:
-    version, graph = snapshot.version, snapshot.graph
-    nodes = graph.nodes()
-    source = graph.neighbors(nodes)[1]  # raises an error unless every node has one list of neighbors
-    label, split, update = graph.labels(nodes)
-    sizes = {"nodes": len(nodes), "edges": len(source), "labeled": int((label >= 0).sum())}
-    for name, count in sizes.items():
-        if count != getattr(version, name):
-            yield f"{count} {name}, {getattr(version, name)} are recorded"
-    ids = graph.names(nodes)
-    if len(set(ids)) < len(ids) or (graph.find(ids) != nodes).any():
-        yield "several nodes have the same id"
-    if not np.isin(source, nodes).all():
-        yield "an edge comes from a node that is not there"
-    for number, record in enumerate(snapshot.records):
-        counts = np.bincount(split[(label >= 0) & (update == number)], minlength=len(SPLITS))
-        if counts.tolist() != [record["members"][name] for name in SPLITS]:
-            yield f"the labels of update {number + 1} are not as recorded"
-    for table in ("adjacency", "labels"):
-        query = f"SELECT count(*) FROM {table} WHERE {VISIBLE}"
-        rows = snapshot.connection.execute(query, {"v": version.number}).fetchone()[0]
-        if rows != (len(nodes) if table == "adjacency" else sizes["labeled"]):
-            yield f"{table}: {rows} rows do not fit the nodes"
-
-
 def stage_update(base: Snapshot, update: Update, name: str, digest: str) -> dict[str, Any]:
     """Add an update to the database as part of the next version, which is not current yet."""
     old, counts, names = base.version, update.counts, [*base.classes, *update.classes]
@@ -391,14 +325,7 @@ def read_staged(connection: sqlite3.Connection) -> dict[str, Any] | None:
 
 
 def write_snapshot(snapshot: Snapshot, number: int, records: Iterable[Record] = (), **values: Any) -> None:
-    """Make a learner, with the graph as it is in the database, the next version; call it in a transaction.
-
-    Args:
-        snapshot: a snapshot with this learner.
-        number: number of the version.
-        records: records of updates that are new or have changed.
-        values: fields of the version that differ from the snapshot's.
-    """
+    """Make a learner, with the graph as it is in the database, the next version; call it in a transaction."""
     connection, learner = snapshot.connection, snapshot.learner
     names = sorted(name for name, _ in select(connection, "settings"))
     state = {**snapshot.version.state, **values.pop("state", {}), "learner": learner.state(), "settings": names}
@@ -425,38 +352,3 @@ def relearned(snapshot: Snapshot) -> Snapshot:
     for group in [[*updates]] if learner.exact else [[update] for update in updates]:
         learner.learn(snapshot, group)
     return replace(snapshot, learner=learner)
-
-
-def unused_classes(snapshot: Snapshot) -> dict[int, str]:
-    """Classes that neither a label nor the model of a version has."""
-    used = {*snapshot.graph.labels(snapshot.graph.nodes())[0].tolist(), *snapshot.learner.classes()}
-    return {c: name for c, name in enumerate(snapshot.classes) if c not in used}
-
-
-def _names_class(note: str, name: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(short_name(name))}(?!\w)", note) is not None
-
-
-def clear_names(snapshot: Snapshot, ids: Collection[str]) -> None:
-    """Remove the names of unused classes, whose numbers stay in use, and texts that contain them or an id.
-
-    Call it in a transaction, with the only version that is kept.
-    """
-    connection, number, gone = snapshot.connection, snapshot.version.number, unused_classes(snapshot)
-    for c in gone:
-        connection.execute("DELETE FROM classes WHERE class = ?", (c,))
-    insert(connection, "classes", ((c, f"(removed class {c})", number) for c in gone))
-    names = set(gone.values())
-    texts = [text for text in (*names, *ids) if len(text) >= MIN_TEXT]
-    for record in snapshot.records:
-        notes = [note for note in record["notes"] if not any(_names_class(note, name) for name in names)]
-        classes = [name for name in record["classes"] if name not in names]
-        title = record["name"]
-        if any(text in title for text in texts):
-            title = f"update {record['update'] + 1}"
-        if (title, classes, notes) != (record["name"], record["classes"], record["notes"]):
-            connection.execute("DELETE FROM updates WHERE number = ?", (record["update"],))
-            write_records(connection, [{**record, "name": title, "classes": classes, "notes": notes}], number)
-    for row, details in connection.execute("SELECT rowid, details FROM log").fetchall():
-        if any(text in details or to_json(text)[1:-1] in details for text in texts):
-            connection.execute("UPDATE log SET details = '{}' WHERE rowid = ?", (row,))

@@ -97,11 +97,7 @@ class Job:
 
 
 class Spool:
-    """The jobs of a folder, in memory and on disk.
-
-    Args:
-        root: the learner's folder.
-    """
+    """The jobs of a folder, in memory and on disk."""
 
     def __init__(self, root: Path) -> None:
         self.path = root / SPOOL
@@ -226,11 +222,6 @@ def purge_spool(root: Path, ids: Collection[str], labels: Collection[str] = ()) 
     Ids are removed from jobs that forget nodes, and names of updates that contain an id or a label are removed, as are
     the reports of all finished jobs, which may name nodes. Uploads in progress are refused. After an error (e.g. a
     :class:`BusyError` while an update is learned) the same call completes the purge.
-
-    Args:
-        root: the learner's folder; it may have no spool.
-        ids: ids of the nodes.
-        labels: class names that no remaining node has.
     """
     path, wanted, purged = root / SPOOL, frozenset(ids), list[int]()
     if not path.is_dir() or not wanted:

@@ -83,11 +83,7 @@ class Update:
         return {**counts, **changes}
 
     def notes(self, known: Sequence[str]) -> list[str]:
-        """What the user should know: classes that cannot be scored or are new, and columns that are not read.
-
-        Args:
-            known: names of the classes before this update.
-        """
+        """What the user should know: classes that cannot be scored or are new, and columns that are not read."""
         counts = Counter(np.concatenate([self.labels[1], self.corrected[1]]).tolist())
         labeled, numbered = Counter(self.labels[1].tolist()), list(enumerate(self.classes, len(known)))
         single = [truncate(name) for c, name in numbered if labeled[c] == 1]
@@ -175,14 +171,7 @@ def tables_digest(nodes: NodeTable | None, edges: EdgeTable | None) -> str:
 def prepare_update(
     snapshot: Snapshot, nodes: NodeTable | None, edges: EdgeTable | None, *, for_prediction: bool = False
 ) -> Update:
-    """Check tables against the graph of a snapshot, and number what they add.
-
-    Args:
-        snapshot: the version that the tables are added to.
-        nodes: the nodes.
-        edges: the edges.
-        for_prediction: whether the update is used for one prediction only, in which known nodes cannot change.
-    """
+    """Check tables against the graph of a snapshot, and number what they add."""
     graph, settings, classes, layout = snapshot.graph, snapshot.settings, snapshot.classes, snapshot.version.state
     limits = settings.limits
     names = layout.get("feature_names")
@@ -284,12 +273,6 @@ def _edges(
 
     They are unique, and in both directions unless directed. Of an edge that is given several times, the largest weight
     counts, so that the order of updates does not matter.
-
-    Args:
-        graph: the graph.
-        directed: whether edges have one direction.
-        fresh: numbers of the new nodes by id.
-        table: the edges.
     """
     if table is None or not len(table):
         return np.empty((2, 0), np.int64), None, 0

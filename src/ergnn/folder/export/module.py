@@ -66,12 +66,7 @@ class NodeClassifier(nn.Module):
 
 
 class NetworkClassifier(NodeClassifier):
-    """PyG layers, and the output layers of all tasks side by side.
-
-    Args:
-        metadata: see :class:`NodeClassifier`.
-        model: the trained backbone.
-    """
+    """PyG layers, and the output layers of all tasks side by side."""
 
     def __init__(self, metadata: Mapping[str, Any], model: Backbone) -> None:
         super().__init__(metadata)
@@ -85,12 +80,7 @@ class NetworkClassifier(NodeClassifier):
 
 
 class AnalyticClassifier(NodeClassifier):
-    """``τ φ W`` of the closed form, with φ of :class:`ergnn.analytic.Features`; computed in float64.
-
-    Args:
-        metadata: see :class:`NodeClassifier`.
-        weight: W, ``[width, classes]``.
-    """
+    """``τ φ W`` of the closed form, with φ of :class:`ergnn.analytic.Features`; computed in float64."""
 
     def __init__(self, metadata: Mapping[str, Any], weight: Tensor) -> None:
         super().__init__(metadata)
@@ -146,12 +136,7 @@ def class_names(metadata: Mapping[str, Any]) -> list[str]:
 
 
 def build_module(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> NodeClassifier:
-    """The module of exported weights.
-
-    Args:
-        metadata: what the weights mean, as exported.
-        tensors: the weights by name.
-    """
+    """The module of exported weights."""
     if metadata.get("weighted"):
         raise InputError("the model reads weights of edges, which an exported module does not; use `ergnn predict`")
     try:
