@@ -39,6 +39,11 @@ def test_a_model_that_is_too_confident_is_calibrated() -> None:
     assert sum(row[2] for row in found["bins"]) == 2000
 
 
+def test_a_large_temperature_leaves_numbers() -> None:
+    sharp = apply_temperature(np.array([[0.4, 0.35, 0.25], [0.2, 0.2, 0.6]]), 1000.0)
+    np.testing.assert_allclose(sharp, [[1, 0, 0], [0, 0, 1]], atol=1e-12)
+
+
 def test_the_calibration_error_by_hand() -> None:
     p = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.45, 0.55]])
     error, bins = expected_calibration_error(p, np.array([0, 1, 1, 1]), bins=2)

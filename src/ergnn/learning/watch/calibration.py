@@ -33,7 +33,8 @@ def fit_temperature(probabilities: Array, labels: Array) -> float:
 
 def apply_temperature(probabilities: Array, temperature: float) -> Array:
     """``softmax(τ log p)``."""
-    power = np.maximum(probabilities, SMALLEST) ** temperature
+    clipped = np.maximum(probabilities, SMALLEST)
+    power = (clipped / clipped.max(1, keepdims=True)) ** temperature  # the largest is 1: no row becomes all zero
     return power / power.sum(1, keepdims=True)
 
 
