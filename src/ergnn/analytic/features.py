@@ -28,6 +28,9 @@ CACHE_BYTES, CACHE_COLUMNS = 1 << 21, 8
 GPU_COLUMNS = 64
 """On a GPU, a block's matrix fits in the L2 cache, but has at least this many columns."""
 
+SPARSE_COST = 8
+"""Time of a multiplication in a sparse product, in multiplications of a dense one."""
+
 KEPT_BYTES = 1 << 30
 """On a CPU, Z of all nodes is cached after the first sweep if it takes at most this many bytes; on a GPU, a quarter of
 the free memory."""
@@ -82,7 +85,7 @@ class Features:
         """
         out = torch.zeros(nodes.numel(), self.width, dtype=self.inputs.dtype, device=nodes.device)
         z = out[:, :-1].unflatten(1, (self.feature_map.num_blocks, self.inputs.width))
-        few = nodes.numel() < self.inputs.width
+        few = nodes.numel() < (self.inputs.width if self.inputs.is_sparse else min(self.inputs.width, self._few_dense))
         if ranks is not None:  # ignore this rank's cache: all ranks must take the same branch
             self._from_nodes(nodes, z) if few else self._sweep(nodes, z, ranks)
         elif self._kept is None and few and not (self.operator.device.type == "cuda" and self._fits()):
@@ -95,6 +98,13 @@ class Features:
         z /= length(z.norm(dim=2, keepdim=True)) * self.feature_map.num_blocks**0.5
         out[:, -1] = CONSTANT
         return out
+
+    @property
+    def _few_dense(self) -> int:
+        """The number of nodes from which propagating dense features costs less than products with them per node."""
+        entries = self.operator.adj.num_edges + self.inputs.num_nodes
+        per_column = SPARSE_COST * entries * self.feature_map.num_hops
+        return per_column // (self.inputs.num_nodes * self.feature_map.num_blocks)
 
     def norms(self) -> Tensor:
         """Return ``‖z_vk‖`` of all nodes, ``[nodes, blocks]``; infinite for a zero row."""

@@ -108,7 +108,7 @@ class Inputs:
             self._scale = total.clamp(min=torch.finfo(dtype).tiny).reciprocal_().unsqueeze(1)
         self.sketch = None if sketch is None else Sketch(graph.num_features, sketch, graph.device)
         self.width = graph.num_features if sketch is None else sketch
-        self.num_nodes = graph.num_nodes
+        self.num_nodes, self.is_sparse = graph.num_nodes, graph.is_sparse
 
     def columns(self, first: int, last: int) -> Tensor:
         """Return some columns as a dense matrix ``[nodes, last − first]``."""

@@ -30,8 +30,6 @@ ATTEMPTS = 3
 """Number of times a job that crashes the writer is started before it fails."""
 POLL = 2.0
 """Seconds between checks for a new version, and between attempts of a job that has to wait."""
-IDLE = 60.0
-"""Seconds without a job after which the writer exits to free memory."""
 READING, WAITING = "the last good version is still served", "accepted updates wait"
 """Kinds of trouble."""
 T = TypeVar("T")
@@ -203,9 +201,8 @@ class Service:
                 with self.spool.learning():
                     await self._discard_interrupted()
                 self._trouble(WAITING, None)
-                await asyncio.wait_for(self._wake.wait(), IDLE)
-            except (TimeoutError, asyncio.TimeoutError):
-                await self._writer.close()
+                await self._writer.start()  # so that it is ready when an update comes
+                await self._wake.wait()
             except BusyError:  # another program writes to the folder
                 await asyncio.sleep(POLL)
             except Exception as error:  # e.g. a full disk: the job stays in the queue and is tried again

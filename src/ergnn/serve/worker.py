@@ -19,6 +19,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,7 @@ def main(argv: list[str]) -> None:
     for name in plugins:
         import_plugin(name)
     limits = Limits(**json.loads(limits_json))
+    import_module("ergnn.serve.uploads")  # before the first update comes
     runners = {"observe": observe, "forget": forget, "discard": discard}
     while True:
         request = requests.get()

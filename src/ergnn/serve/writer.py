@@ -25,7 +25,7 @@ LOG = logging.getLogger("ergnn.serve")
 
 
 class Writer:
-    """A process that writes to a folder, one job at a time; started when it is needed.
+    """A process that writes to a folder, one job at a time.
 
     Args:
         root: the learner's folder.
@@ -49,7 +49,7 @@ class Writer:
         """
         answer: dict[str, Any] = {}
         try:
-            await self._start()
+            await self.start()
             self._number += 1
             request = {"number": self._number, "kind": kind, **details}
             self._sender.write(json.dumps(request).encode() + b"\n")
@@ -73,7 +73,8 @@ class Writer:
             raise FolderError(answer["delayed"])
         return answer
 
-    async def _start(self) -> None:
+    async def start(self) -> None:
+        """Start the process, unless it runs."""
         if self._child is not None and self._child.returncode is None:
             return
         await self.close()
