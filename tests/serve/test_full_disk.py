@@ -29,6 +29,7 @@ def test_accepted_updates_wait_until_the_disk_has_room(place: Path, tmp_path: Pa
 
         waits = "accepted updates wait: learner: could not be written or read"
         with Server(root) as server:
+            assert server.client.get("/").status_code == 200  # the version was inspected, which opens files
             filler = fill(disk, leave=len(nodes) + 24_000)  # room for the upload, not for what is learned from it
             assert upload(server, "third") == 202
             server.wait_for(lambda: waits in trouble(server))
