@@ -61,7 +61,7 @@ def measure_phases() -> dict[str, float]:
         "read graph": [(solved, "read_subgraph"), (network, "read_subgraph"), (solved, "changed_within")],
         "propagate": [(solved.Features, "rows"), (solved.Features, "scores")],
         "cached rows": [(row_cache.MapRows, "_read"), (row_cache.MapRows, "load_grams"), (row_cache.RowCache, "write")],
-        "solve": [(row_cache, "fit_ridge"), (row_cache, "fit_sums")],
+        "solve": [(row_cache, "solve"), (row_cache, "solve_sums")],
         "train": [(network.Learner, "observe")],
     }
     seconds = dict.fromkeys(parts, 0.0)

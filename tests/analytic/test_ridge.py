@@ -10,7 +10,19 @@ from hypothesis import strategies as st
 
 from analytic.dense import dense_ridge, one_hot, weights_of
 from ergnn.analytic import fit_ridge, ridge
-from ergnn.analytic.ridge import LAMBDAS, Moments, best_temperature, class_weights, fit_sums
+from ergnn.analytic.kernels import GAUSSIAN, KERNELS, LINEAR, Kernel
+from ergnn.analytic.ridge import (
+    LAMBDAS,
+    Moments,
+    Targets,
+    Trial,
+    best_temperature,
+    choose,
+    class_weights,
+    loo_rows,
+    solve,
+    solve_sums,
+)
 from ergnn.config.errors import InputError
 
 
@@ -22,26 +34,32 @@ def data(n: int, width: int, classes: int, seed: int) -> tuple[torch.Tensor, tor
     return rows, labels
 
 
-@given(n=st.integers(10, 30), width=st.integers(1, 40), classes=st.integers(2, 5), seed=st.integers(0, 999))
+@given(
+    n=st.integers(10, 30),
+    width=st.integers(1, 40),
+    classes=st.integers(2, 5),
+    seed=st.integers(0, 999),
+    kernel=st.sampled_from([LINEAR, *GAUSSIAN]),
+)
 @settings(max_examples=60, deadline=None)
-def test_solution_and_leave_one_out_equal_refits(n: int, width: int, classes: int, seed: int) -> None:
+def test_solution_and_leave_one_out_equal_refits(n: int, width: int, classes: int, seed: int, kernel: Kernel) -> None:
     rows, labels = data(n, width, classes, seed)
-    found = fit_ridge(rows, labels)
-    phi, y = rows.numpy(), one_hot(labels.numpy())
-    w = weights_of(labels.numpy())
+    found = fit_ridge(rows, labels, kernels=(kernel,))
+    y, w, k = one_hot(labels.numpy()), weights_of(labels.numpy()), kernel(rows, rows).numpy()
     assert w.sum() == pytest.approx(n)
     np.testing.assert_allclose(class_weights(labels), w)
     assert found.classes.tolist() == np.unique(labels.numpy()).tolist()
-    np.testing.assert_allclose(found.weight, dense_ridge(phi, y, w, found.lam), atol=1e-7)
 
-    def left_out(lam: float) -> np.ndarray:
-        scores = []
-        for i in range(n):
-            rest = np.arange(n) != i
-            scores.append(phi[i] @ dense_ridge(phi[rest], y[rest], w[rest], lam))
-        return np.stack(scores)
+    def scores_without(i: int | None, lam: float) -> np.ndarray:
+        rest = np.arange(n) != i
+        root = np.sqrt(w[rest])[:, None]
+        alpha = np.linalg.solve(k[rest][:, rest] * root * root.T + lam * np.eye(rest.sum()), root * y[rest])
+        return k[:, rest] @ (root * alpha)
 
-    scores = {lam: left_out(lam) for lam in LAMBDAS}
+    np.testing.assert_allclose(found.scores(rows).numpy(), scores_without(None, found.lam), atol=1e-7)
+    if not kernel.s:
+        np.testing.assert_allclose(found.weight, dense_ridge(rows.numpy(), y, w, found.lam), atol=1e-7)
+    scores = {lam: np.stack([scores_without(i, lam)[i] for i in range(n)]) for lam in LAMBDAS}
     np.testing.assert_allclose(found.loo, scores[found.lam], atol=1e-6)
     told = np.isin(labels.numpy(), [c for c in np.unique(labels.numpy()) if (labels.numpy() == c).sum() > 1])
     errors = [(w * ((scores[lam] - y) ** 2).sum(1))[told].sum() / w[told].sum() for lam in LAMBDAS]
@@ -53,19 +71,85 @@ def test_solution_and_leave_one_out_equal_refits(n: int, width: int, classes: in
 @settings(max_examples=40, deadline=None)
 def test_primal_equals_dual(n: int, width: int, seed: int) -> None:
     rows, labels = data(n, width, 3, seed)
-    ids = torch.arange(n)
-    w, y = class_weights(labels), torch.nn.functional.one_hot(labels // 3, 3).double()
+    chosen = torch.arange(0, n, 2)
     moments = Moments()
-    moments.update(ids, rows, labels)
-    sums = moments.sizes, moments.gram, moments.sums
-    primal, dual = ridge._Primal(rows, y, w, *sums), ridge._Dual(rows, y, w, ids)
+    moments.update(torch.arange(n), rows, labels)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ridge, "GRID_WIDTH", 0)
-        factored = ridge._Primal(rows, y, w, *sums)  # by Cholesky factorizations, as on a GPU
-    for lam in LAMBDAS[2:]:
-        torch.testing.assert_close(primal.left_out(lam), factored.left_out(lam), rtol=0, atol=1e-6)
-        torch.testing.assert_close(primal.weight(lam), dual.weight(lam), rtol=0, atol=1e-8)
-        torch.testing.assert_close(primal.left_out(lam), dual.left_out(lam), rtol=0, atol=1e-6)
+        patch.setattr(ridge, "needs_gram", lambda *_: True)
+        for lam in LAMBDAS[2:]:
+            primal = solve_sums(rows[chosen], Targets(labels), chosen, moments.gram, moments.sums, lam)
+            dual = solve(rows, labels, Trial(LINEAR, lam, 0.0), chosen)
+            torch.testing.assert_close(primal.weight, dual.weight, rtol=0, atol=1e-8)
+            torch.testing.assert_close(primal.loo, dual.loo, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kernel", [LINEAR, Kernel(1.0)])
+def test_the_error_is_found_downhill(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, labels = data(60, 20, 3, 1)
+    rows /= rows.norm(dim=1, keepdim=True)
+    whole = fit_ridge(rows, labels, kernels=(kernel,))
+    monkeypatch.setattr(ridge, "GRID_ROWS", 0)
+    assert fit_ridge(rows, labels, kernels=(kernel,)).lam == whole.lam
+
+
+def test_small_gains_go_to_the_linear_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    angle = torch.rand(200, generator=generator, dtype=torch.float64) * 6.28
+    circle = torch.stack([angle.cos(), angle.sin()], 1) * (1 + torch.arange(200)[:, None] % 2)
+    labels = torch.arange(200) % 2  # two circles: no line separates them
+    found = fit_ridge(circle, labels, kernels=KERNELS["auto"])
+    assert found.kernel.s > 0
+    assert bool((found.scores(circle).argmax(1) == labels).all())
+    monkeypatch.setattr(ridge, "RBF_GAIN", 1.0)
+    assert fit_ridge(circle, labels, kernels=KERNELS["auto"]).kernel == LINEAR
+
+
+def test_features_are_chosen_by_the_linear_kernel() -> None:
+    rows, labels = data(50, 5, 3, 0)
+    noise = torch.randn(50, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
+    for kernels in KERNELS.values():
+        assert [choose(each, labels, kernels)[0] for each in ([noise, rows], [rows, noise])] == [1, 0]
+
+
+def test_nystrom_features_with_all_landmarks_equal_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, labels = data(60, 6, 3, 3)
+    rows /= rows.norm(dim=1, keepdim=True)
+    chosen, trial = torch.arange(0, 60, 3), Trial(Kernel(1.4), 0.1, 0.0)
+    exact = solve(rows, labels, trial, chosen)
+    monkeypatch.setattr(ridge, "EXACT_ROWS", 50)
+    found = solve(rows, labels, trial, chosen)
+    torch.testing.assert_close(found.scores(rows), exact.scores(rows), rtol=0, atol=1e-5)
+    torch.testing.assert_close(found.loo, exact.loo, rtol=0, atol=1e-5)
+    monkeypatch.setattr(ridge, "LANDMARKS", 25)
+    ids = torch.arange(60) * 7
+    some = solve(rows, labels, trial, chosen, ids=ids)
+    assert some.weight.shape == (25, 3)
+    order = torch.randperm(60, generator=torch.Generator().manual_seed(0))
+    mixed = solve(rows[order], labels[order], trial, chosen, ids=ids[order])
+    torch.testing.assert_close(mixed.scores(rows), some.scores(rows), rtol=0, atol=1e-8)
+    lifted = some.lift(rows, 60)  # the dual form, see LabeledRows
+    root = class_weights(labels).sqrt()[:, None]
+    system = lifted @ lifted.T * root * root.T + trial.lam * torch.eye(60)
+    dual = lifted @ lifted.T @ (root * torch.linalg.solve(system, root * (labels[:, None] == some.classes)))
+    torch.testing.assert_close(dual, some.scores(rows), rtol=0, atol=1e-7)
+
+
+def test_rows_that_decide_do_not_depend_on_the_order_and_change_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ridge, "LOO_ROWS", 20)
+    ids = torch.arange(0, 300, 3)
+    order = torch.randperm(100, generator=torch.Generator().manual_seed(0))
+    first = set(ids[loo_rows(ids)].tolist())
+    assert len(first) == 20
+    assert set(ids[order][loo_rows(ids[order])].tolist()) == first
+    more = torch.cat([ids, torch.tensor([1000, 1001])])
+    assert len(first & set(more[loo_rows(more)].tolist())) >= 18
+
+
+def test_too_little_memory_is_told_before_it_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, labels = data(50, 60, 3, 5)
+    monkeypatch.setattr("ergnn.analytic.kernels.free_bytes", lambda device: 10_000)
+    with pytest.raises(InputError, match=r"kernel of 50 labeled nodes takes .* use kernel='linear'"):
+        fit_ridge(rows, labels, kernels=(Kernel(1.0),))
 
 
 def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,25 +206,12 @@ def test_bad_input_is_rejected() -> None:
         fit_ridge(torch.ones(2, 3), torch.zeros(2, dtype=torch.long), [0.0])
 
 
-def test_large_systems_take_the_lambda_of_the_chosen_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_systems_take_the_lambda_of_the_chosen_rows() -> None:
     rows, labels = data(60, 12, 3, 5)
     chosen = torch.arange(0, 60, 4)
-    monkeypatch.setattr(ridge, "GRID_WIDTH", 4)
-    small = fit_ridge(rows[chosen], labels[chosen])
     for wide in (rows, torch.cat([rows] * 8, 1)):  # primal, dual
         assert fit_ridge(wide[chosen], labels[chosen]).lam == fit_ridge(wide, labels, chosen=chosen).lam
-    assert fit_ridge(rows, labels, chosen=chosen).lam == small.lam
     assert fit_ridge(rows, labels, chosen=chosen, lambdas=[3.0]).lam == 3.0
-
-
-def test_many_rows_are_solved_by_factorization_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, labels = data(50, 90, 3, 5)
-    expected = fit_ridge(rows, labels, lambdas=[0.1])
-    monkeypatch.setattr(ridge, "LOO_ROWS", 20)
-    monkeypatch.setattr(ridge, "ROW_BLOCK", 16)
-    found = fit_ridge(rows, labels, lambdas=[0.1])
-    torch.testing.assert_close(found.weight, expected.weight, rtol=0, atol=1e-12)
-    torch.testing.assert_close(found.loo, expected.loo[ridge.loo_rows(50)], rtol=0, atol=1e-10)
 
 
 def test_moments_that_grow_class_by_class_equal_those_of_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,17 +220,19 @@ def test_moments_that_grow_class_by_class_equal_those_of_all_rows(monkeypatch: p
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(90, 6, dtype=torch.float64, generator=generator)
     labels, ids = torch.arange(90) // 30, torch.arange(90) * 2
-    moments, summed = Moments(), []
+    moments, summed, trial, chosen = Moments(), [], Trial(LINEAR, 0.1, 0.0), torch.arange(10)
     for seen in (30, 60, 90, 90):
         part = slice(0, seen)
         before = moments.gram.clone()
-        grown = fit_ridge(rows[part], labels[part], ids=ids[part], moments=moments)
-        torch.testing.assert_close(grown.weight, fit_ridge(rows[part], labels[part]).weight, rtol=0, atol=1e-12)
+        grown = solve(rows[part], labels[part], trial, chosen, ids=ids[part], moments=moments)
+        torch.testing.assert_close(
+            grown.weight, solve(rows[part], labels[part], trial, chosen).weight, rtol=0, atol=1e-12
+        )
         summed.append(before.shape == moments.gram.shape and bool((moments.gram - before).diagonal().min() >= 0))
     assert summed[1:] == [True, True, True]  # rows were added to what was there
     again = torch.cat([labels[:-1], labels.new_tensor([0])])  # a class of another size: all is summed again
-    moved = fit_ridge(rows, again, ids=torch.cat([ids[:-1], ids.new_tensor([999])]), moments=moments)
-    torch.testing.assert_close(moved.weight, fit_ridge(rows, again).weight, rtol=0, atol=1e-12)
+    moved = solve(rows, again, trial, chosen, ids=torch.cat([ids[:-1], ids.new_tensor([999])]), moments=moments)
+    torch.testing.assert_close(moved.weight, solve(rows, again, trial, chosen).weight, rtol=0, atol=1e-12)
 
 
 def test_sums_give_the_head_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,9 +242,9 @@ def test_sums_give_the_head_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None
     gram = sum((part.T @ part / len(part) ** 0.5 for part in per_class), torch.zeros(8, 8).double())
     sums = torch.stack([part.sum(0) for part in per_class])
     chosen = torch.arange(0, 70, 3)
-    found = fit_sums(rows[chosen], labels, chosen, gram, sums)
     expected = fit_ridge(rows, labels, chosen=chosen)
-    assert (found.lam, found.classes.tolist()) == (expected.lam, expected.classes.tolist())
+    found = solve_sums(rows[chosen], Targets(labels), chosen, gram, sums, expected.lam)
+    assert found.classes.tolist() == expected.classes.tolist()
     for name in ("weight", "loo"):
         torch.testing.assert_close(getattr(found, name), getattr(expected, name), rtol=0, atol=1e-9)
     assert found.temperature == pytest.approx(expected.temperature, rel=1e-9)

@@ -70,7 +70,7 @@ def test_a_learner_of_a_mapped_graph_equals_one_in_memory(feature_map: str, by_k
     graph = random_graph(n=80, f=6, classes=4)
     found = []
     for each in (graph, on_disk(graph, tmp_path)):
-        learner = Learner(method="analytic", head="growing", feature_map=feature_map)
+        learner = Learner(method="analytic", head="growing", feature_map=feature_map, kernel="linear")
         for task in TaskStream.from_classes(each):
             learner.observe(task)
         found.append(learner.predict_proba(torch.arange(80)))
@@ -152,7 +152,7 @@ def test_no_tensor_is_as_large_as_the_features_or_the_edges(
     graph = Graph.from_csr(*parts, y, undirected=False)
     split = Split(torch.arange(0, n, 64), torch.arange(0), torch.arange(1, n, 16))
     task = TaskStream.from_classes(graph, split=split)[0]
-    learner = Learner(method="analytic", head="growing", feature_map=feature_map)
+    learner = Learner(method="analytic", head="growing", feature_map=feature_map, kernel="linear")
     with Allocations() as seen:
         learner.observe(task)
         accuracy = learner.evaluate(task)

@@ -45,16 +45,44 @@ def histories(draw: st.DrawFn) -> list[tuple[str, list[int], int]]:
     width=st.sampled_from([3, 40]),
     directed=st.booleans(),
     weighted=st.booleans(),
+    kernel=st.sampled_from(["auto", "linear", "rbf", "nystrom"]),
+    many=st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_any_history_equals_learning_the_final_data_at_once(
-    history: list[tuple[str, list[int], int]], seed: int, feature_map: str, width: int, directed: bool, weighted: bool
+    history: list[tuple[str, list[int], int]],
+    seed: int,
+    feature_map: str,
+    width: int,
+    directed: bool,
+    weighted: bool,
+    kernel: str,
+    many: bool,
 ) -> None:
-    graph = random_graph(n=N, f=width, classes=3, seed=seed, p_edge=0.05, directed=directed, isolated=2)
+    options = {"feature_map": feature_map, "kernel": "rbf" if kernel == "nystrom" else kernel}
+    with pytest.MonkeyPatch.context() as patch:
+        if kernel == "nystrom":
+            patch.setattr("ergnn.analytic.ridge.EXACT_ROWS", 8)
+            patch.setattr("ergnn.analytic.ridge.LANDMARKS", 5)
+        if many:  # more labels than are left out: inner products and sums are cached
+            for module in ("ridge", "state"):
+                patch.setattr(f"ergnn.analytic.{module}.LOO_ROWS", 6)
+        _check_history(
+            history,
+            random_graph(n=N, f=width, classes=3, seed=seed, p_edge=0.05, directed=directed, isolated=2),
+            weighted,
+            directed,
+            options,
+        )
+
+
+def _check_history(
+    history: list[tuple[str, list[int], int]], graph: Graph, weighted: bool, directed: bool, options: dict[str, str]
+) -> None:
     edges = {(int(a), int(b)): 1.0 for a, b in graph.edge_index.T}
     graph = with_edges(graph, edges, weighted)
     labels: dict[int, int] = {}
-    method = METHODS.create("analytic", feature_map=feature_map)
+    method = METHODS.create("analytic", **options)
     for kind, nodes, c in history:
         if kind == "label":  # a node that is labeled already is corrected; class c may have gone and come again
             labels.update(dict.fromkeys(nodes, c))
@@ -74,7 +102,7 @@ def test_any_history_equals_learning_the_final_data_at_once(
             graph = with_edges(graph, edges, weighted)
             method.refresh(graph)
     final = with_edges(graph, edges, weighted)
-    once = METHODS.create("analytic", feature_map=feature_map)
+    once = METHODS.create("analytic", **options)
     order = sorted(labels, reverse=True)
     if order:
         once.learn(final, torch.tensor(order), torch.tensor([labels[v] for v in order]))

@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency
+from ergnn.analytic.kernels import LINEAR
+from ergnn.analytic.ridge import Trial
 from ergnn.config.errors import InputError
 from ergnn.data.partial import LocalGraph, read_subgraph
 from ergnn.folder import LearnerFolder, Settings, solved
@@ -45,6 +47,7 @@ def test_sums_that_are_updated_give_what_learning_at_once_gives(
     known, load = [], MapRows.load_grams
     monkeypatch.setattr(MapRows, "load_grams", lambda *given: known.append(load(*given)) or known[-1])
     options = {"feature_map": "hops", "map_options": {"num_hops": 1}, "sketch": 3, "keep": 2, "scale": "rows"}
+    options["kernel"] = "linear"
     folder = LearnerFolder.create(tmp_path / "d", Settings.from_settings(options))
     whole, rng, count = Whole(), np.random.default_rng(seed), 60
     chain(folder, whole, rng, 0, count)
@@ -114,13 +117,14 @@ def test_above_so_many_labels_the_order_of_updates_does_not_matter(
 def test_rows_under_maps_that_were_not_chosen_do_not_become_stale(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ergnn.folder.row_cache.LOO_ROWS", 30)
+    for module in ("folder.row_cache", "analytic.ridge"):
+        monkeypatch.setattr(f"ergnn.{module}.LOO_ROWS", 30)
     settings = Settings.from_settings({"scale": "rows"})
     folder, whole, rng = LearnerFolder.create(tmp_path / "d", settings), Whole(), np.random.default_rng(0)
     chain(folder, whole, rng, 0, 150)
     for step in range(6):
         chosen = step // 2  # some rows change, and are not computed under the other map
-        monkeypatch.setattr(solved, "choose", lambda found, k=chosen: (k % len(found), found[k % len(found)]))
+        monkeypatch.setattr(solved, "choose", lambda rows, *_, k=chosen: (k % len(rows), Trial(LINEAR, 0.3, 0.0)))
         chain(folder, whole, rng, 150 + step, 1, f"v{100 + step}")
         assert {row["map"] for row in tables(folder)["phi"]} == {"ppr", "hops"}
         cached, graph = tables(folder)["phi"], own_graph(folder)
@@ -210,7 +214,7 @@ def test_an_update_that_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pyt
     before = probabilities(audit.folder, list(audit.whole.x))
     pairs = audit.pairs(3, [])
     with monkeypatch.context() as patch:
-        patch.setattr("ergnn.folder.row_cache.fit_ridge", interrupt)
+        patch.setattr("ergnn.folder.row_cache.solve", interrupt)
         with pytest.raises(KeyboardInterrupt):
             audit.folder.observe(edges=edges_of(*pairs))
     np.testing.assert_array_equal(probabilities(audit.folder, list(audit.whole.x)), before)

@@ -42,7 +42,7 @@ def test_scores_equal_dense_matrices(
 ) -> None:
     graph = with_weights(graph) if weighted else graph
     stream = TaskStream.from_classes(graph, classes_per_task=2, edges=edges)
-    learner = Learner("sgc", "analytic", head=head, feature_map=name, lam=0.3, scale=scale)
+    learner = Learner("sgc", "analytic", head=head, feature_map=name, lam=0.3, scale=scale, kernel="linear")
     x = dense_x(graph)
     if scale == "columns":
         scales = ColumnScales.fit(graph.x, range(graph.num_features))
@@ -110,10 +110,18 @@ def test_cora_reaches_the_accuracy_of_joint_training() -> None:
     assert 0.80 < sum(scores) / 2 < 0.84
 
 
-def test_a_restored_state_continues_and_predicts_in_a_given_graph() -> None:
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_restored_state_continues_and_predicts_in_a_given_graph(
+    kernel: str, exact: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not exact:  # Nyström features
+        monkeypatch.setattr("ergnn.analytic.ridge.EXACT_ROWS", 20)
+        monkeypatch.setattr("ergnn.analytic.ridge.LANDMARKS", 10)
     stream = TaskStream.from_classes(random_graph(n=80, classes=6), edges="seen")
-    first = learned(stream[:2])
-    other = Learner("sgc", "analytic", head="growing")
+    first = learned(stream[:2], kernel=kernel)
+    assert first.history[-1]["selection"]["kernel"] == kernel
+    other = Learner("sgc", "analytic", head="growing", kernel=kernel)
     other.load_state_dict(first.state_dict(), stream[1].graph)
     nodes = stream[0].test
     torch.testing.assert_close(other.predict_proba(nodes), first.predict_proba(nodes), rtol=0, atol=0)
@@ -127,14 +135,14 @@ def test_a_restored_state_continues_and_predicts_in_a_given_graph() -> None:
 @pytest.mark.parametrize("edited", ["x", "edge_index"])
 def test_edits_of_the_graph_in_place_are_noticed(edited: str) -> None:
     stream = TaskStream.from_classes(random_graph(n=80, classes=6))
-    learner, graph, nodes = learned(stream[:2]), stream[0].graph, torch.arange(80)
+    learner, graph, nodes = learned(stream[:2], kernel="linear"), stream[0].graph, torch.arange(80)
     before, state = learner.predict_proba(nodes), learner.state_dict()
     if edited == "x":
         graph.x.mul_(torch.rand(graph.x.shape, generator=torch.Generator().manual_seed(0)))
     else:
         graph.edge_index[0] = graph.edge_index[0].flip(0)
     assert not torch.equal(learner.predict_proba(nodes), before)
-    other, task = Learner("sgc", "analytic", head="growing"), stream[2]
+    other, task = Learner("sgc", "analytic", head="growing", kernel="linear"), stream[2]
     copied = replace(graph, x=graph.x.clone(), edge_index=graph.edge_index.clone())
     other.load_state_dict(state, copied)
     for each, where in ((learner, graph), (other, copied)):
@@ -337,6 +345,8 @@ def same_state(one: Learner, two: Learner) -> bool:
         ({"lam": 0.0}, "lam is 0"),
         ({"memory": "rows"}, "memory"),
         ({"per_class": 0}, "per_class is 0"),
+        ({"kernel": "cubic"}, "kernel"),
+        ({"kernel": "rbf", "memory": "statistics"}, "kernel is 'rbf'"),
         ({"sketch": "big"}, "sketch is 'big'"),
         ({"sketch": 0}, "sketch is 0"),
         ({"feature_map": "walks"}, "feature map"),

@@ -72,6 +72,11 @@ class Features:
         self._kept: Tensor | None = None
 
     @property
+    def name(self) -> str:
+        """The name of the feature map, and whether columns are standardized."""
+        return self.feature_map.name + (", columns" if self.inputs.standardized else "")
+
+    @property
     def width(self) -> int:
         """Number of columns of φ."""
         return self.feature_map.num_blocks * self.inputs.width + 1

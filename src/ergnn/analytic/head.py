@@ -12,11 +12,11 @@ from torch import Tensor
 
 from ergnn.analytic.features import Features
 from ergnn.analytic.inputs import Inputs, working_dtype
-from ergnn.analytic.kernels import Kernel
+from ergnn.analytic.kernels import KERNELS, LINEAR, Kernel
 from ergnn.analytic.maps import FEATURE_MAPS, FeatureMap
-from ergnn.analytic.ridge import DEFAULT_LAMBDA, LAMBDAS, RidgeSolution, class_weights, fit_ridge
+from ergnn.analytic.ridge import DEFAULT_LAMBDA, LAMBDAS, RidgeSolution, choose, class_weights, loo_rows
 from ergnn.analytic.scaling import ColumnScales
-from ergnn.analytic.state import AnalyticState, choose
+from ergnn.analytic.state import AnalyticState
 from ergnn.config.errors import InputError, check_at_least, check_choice
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
@@ -25,9 +25,13 @@ from ergnn.engine.propagation import NormalizedAdjacency
 
 Memory = Literal["nodes", "statistics"]
 Scaling = Literal["auto", "rows", "columns"]
+KernelName = Literal["auto", "linear", "rbf"]
 
 SKETCH_SIZE = 2048
 """Columns of an automatic sketch, for features with more columns."""
+
+SCORED_ROWS = 1 << 12
+"""Rows to score at a time with a Gaussian kernel."""
 
 NO_SCORE = -1e9
 """Score of a class without a labeled node."""
@@ -79,6 +83,7 @@ class AnalyticHead:
         sketch: number of columns to sketch the features to; ``auto`` depends on their number; None for no sketch.
         scale: ``rows`` divides each row by its sum; ``columns`` standardizes columns; ``auto`` standardizes those that
             :func:`~ergnn.analytic.scaling.number_columns` finds, and divides rows if there are none.
+        kernel: ``linear``, ``rbf`` or the better one by leave-one-out (``auto``; with statistics: ``linear``).
 
     Attributes:
         maps: the feature maps whose heads are compared.
@@ -98,9 +103,13 @@ class AnalyticHead:
         per_class: int,
         sketch: int | str | None,
         scale: Scaling = "auto",
+        kernel: KernelName = "auto",
     ) -> None:
         check_choice("memory", memory, Memory)
         check_choice("scale", scale, Scaling)
+        check_choice("kernel", kernel, KernelName)
+        if kernel == "rbf" and memory == "statistics":
+            raise InputError("kernel is 'rbf'; statistics are those of the linear kernel: use memory='nodes'")
         if lam is not None and not 0 < lam < float("inf"):
             raise InputError(f"lam is {lam}; it must be above 0, or None for the best by leave-one-out")
         check_at_least(1, per_class=per_class)
@@ -109,6 +118,7 @@ class AnalyticHead:
         self._map, self._map_options = FEATURE_MAPS.create(feature_map, **(map_options or {})), dict(map_options or {})
         self._candidates = self.maps = self._map.candidates()
         self.lam, self.memory, self.per_class, self.sketch, self.scale = lam, memory, per_class, sketch, scale
+        self.kernels = KERNELS["linear" if memory == "statistics" else kernel]
         self.state = AnalyticState()
         self.solution: RidgeSolution | None = None
         self.chosen = 0
@@ -189,8 +199,8 @@ class AnalyticHead:
         if self._graph is None or layout != (self.sketched, self.scales, version_of(self._graph)):
             self.state.forget_rows()  # also if the graph was modified in place
         elif graph is not self._graph:
-            self.state.move(self._graph, graph, self.maps)
             self._features.clear()  # a stream may keep its graphs for a long time
+            self.state.move(self._graph, graph, [self._features_of(graph, each) for each in self.maps])
         self._graph, self._version, self.sketched, self.scales = graph, version_of(graph), sketched, scales
         self._solve(graph)
 
@@ -200,15 +210,26 @@ class AnalyticHead:
             self.refresh(graph)
         if self.solution is None:
             return torch.full((nodes.numel(), classes.numel()), NO_SCORE, dtype=torch.float64, device=nodes.device)
-        solution, known = self.solution, self.solution.classes
-
-        def compute() -> Tensor:
-            features = self._features_of(graph, self.maps[self.chosen])
-            return features.scores(solution.weight).mul_(solution.temperature)
-
-        all_scores = self._scores.get([graph, solution], compute)
+        solution, known = self._with_anchors(graph), self.solution.classes
+        features = self._features_of(graph, self.maps[self.chosen])
+        if solution.anchors is None:
+            scores = self._scores.get([graph, solution], lambda: features.scores(solution.weight))
+        else:  # the rows of nodes that are asked for the first time are compared with the anchors
+            shape = graph.num_nodes, known.numel()
+            scores = self._scores.get([graph, solution], lambda: solution.weight.new_full(shape, torch.nan))
+            new = nodes[scores[nodes, 0].isnan()].unique()
+            for some in new.split(SCORED_ROWS):
+                scores[some] = solution.scores(features.rows(some))
         columns = torch.searchsorted(known, classes.contiguous()).clamp(max=known.numel() - 1)
-        return torch.where(known[columns] == classes, all_scores[nodes][:, columns], NO_SCORE)
+        return torch.where(known[columns] == classes, scores[nodes][:, columns] * solution.temperature, NO_SCORE)
+
+    def _with_anchors(self, graph: Graph) -> RidgeSolution:
+        """Return the solution; the anchors of a restored one are rows of the labeled nodes, here in the given graph."""
+        assert self.solution is not None
+        if self.solution.kernel.s and self.solution.anchors is None:
+            anchors = self.state.anchors(self._features_of(graph, self.maps[self.chosen]), self.solution.weight.size(0))
+            self.solution = replace(self.solution, anchors=anchors)
+        return self.solution
 
     def labeled_rows(self, graph: Graph) -> LabeledRows:
         """Return the labeled nodes, their rows in a graph, and what the head solves with them."""
@@ -220,16 +241,18 @@ class AnalyticHead:
             raise InputError("nothing has been learned yet")
         nodes, labels, solution = self.state.nodes, self.state.labels, self.solution
         rows, weights = self.rows(graph, nodes), class_weights(labels)
-        return LabeledRows(nodes, labels, rows, weights, solution.classes, solution.kernel, solution.lam)
+        kernel = LINEAR if self.solution.is_nystrom(nodes.numel()) else solution.kernel
+        return LabeledRows(nodes, labels, rows, weights, solution.classes, kernel, solution.lam)
 
     def rows(self, graph: Graph, nodes: Tensor) -> Tensor:
-        """Return rows of nodes in a graph, for the kernel of :meth:`labeled_rows`."""
-        return self._features_of(graph, self.maps[self.chosen]).rows(nodes)
+        """Return rows of nodes in a graph, for the kernel of :meth:`labeled_rows`: φ, or Nyström features of φ."""
+        rows = self._features_of(graph, self.maps[self.chosen]).rows(nodes)
+        return self._with_anchors(graph).lift(rows, self.state.nodes.numel())
 
     def _solve(self, graph: Graph) -> None:
         """Solve the head for each feature map and choose the best."""
         maps = self.maps if self.state.kept else self.maps_of(graph.num_edges)
-        found = self.state.solve([self._features_of(graph, each) for each in maps], self.lambdas)
+        found = self.state.solve([self._features_of(graph, each) for each in maps], self.lambdas, self.kernels)
         self.solution = None
         if found is not None:
             self.chosen, best = self.maps.index(maps[found[0]]), found[1]
@@ -252,7 +275,8 @@ class AnalyticHead:
             self._solve(graph)
             return
         if len(self.maps) > 1:  # choose one map for all tasks: only its statistics are stored
-            best, _ = choose([fit_ridge(rows, labels) for rows in found])
+            chosen = loo_rows(torch.arange(labels.numel(), device=labels.device))
+            best, _ = choose([rows[chosen] for rows in found], labels[chosen])
             self.maps, found, self.chosen = self.maps[best : best + 1], found[best : best + 1], 0
         self.state.statistics.add(found[0], labels, self.per_class)
         self.solution = self.state.statistics.solve(self.lambdas[0], nodes.device)
@@ -305,7 +329,8 @@ class AnalyticHead:
         if solution is None:
             return {}
         numbers = {name: getattr(solution, name) for name in ("lam", "temperature", "loo_error")}
-        return {"map": self.maps[self.chosen].name, "sketch": self.sketched, **numbers}
+        kernel = {"kernel": solution.kernel.name, "s": solution.kernel.s}
+        return {"map": self.maps[self.chosen].name, **kernel, "sketch": self.sketched, **numbers}
 
     def load_solution(
         self,
@@ -316,10 +341,15 @@ class AnalyticHead:
         lam: float,
         temperature: float,
         loo_error: float | None,
+        kernel: str = "linear",
+        s: float = 0.0,
+        anchors: Tensor | None = None,
     ) -> None:
         """Restore a solution from its tensors and :meth:`summary`."""
         self.chosen, self.sketched = [each.name for each in self.maps].index(map), sketch
-        self.solution = RidgeSolution(weight, classes, float(lam), float(temperature), weight[:0], loo_error)
+        self.solution = RidgeSolution(
+            weight, classes, float(lam), float(temperature), weight[:0], loo_error, Kernel(s), anchors
+        )
 
     def state_dict(self) -> dict[str, Any]:
         solution = self.solution
@@ -340,6 +370,7 @@ class AnalyticHead:
                 "lam": solution.lam,
                 "temperature": solution.temperature,
                 "loo_error": solution.loo_error,
+                "s": solution.kernel.s,
             },
         }
 
@@ -360,9 +391,10 @@ class AnalyticHead:
         self.state.kept = {name: (stored[0], stored[1]) for name, stored in state["kept"].items()}  # or counts, too
         self.state.statistics.load_state_dict(statistics)
         self.chosen, self.sketched, self._graph = state["chosen"], state["sketch"], None
-        scales, solution = state.get("scales"), state["solution"]
+        scales, solution = state.get("scales"), state["solution"] and dict(state["solution"])
         self.scales = None if scales is None else ColumnScales.from_tensor(scales)
         self.solution = None
         if solution is not None:
-            self.solution = RidgeSolution(**solution, loo=solution["weight"][:0])
+            kernel = Kernel(solution.pop("s", 0.0))  # anchors are rows of the labeled nodes
+            self.solution = RidgeSolution(**solution, loo=solution["weight"][:0], kernel=kernel)
         self._features.clear()

@@ -83,7 +83,7 @@ class Inputs:
         dtype: torch.dtype = torch.float64,
         scales: ColumnScales | None = None,
     ) -> None:
-        self.dtype = dtype
+        self.dtype, self.standardized = dtype, scales is not None
         self._x, self._scales = graph.x, scales
         if graph.is_sparse:
             x = graph.x if scales is None else scales.apply(graph.x)

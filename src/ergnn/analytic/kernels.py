@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ergnn.config.errors import InputError
 
-ROW_BLOCK = 1 << 11
+ROW_BLOCK = 1 << 9
 """Rows on either side of one product."""
 
 
@@ -50,6 +50,9 @@ class Kernel:
 
 
 LINEAR = Kernel()
+GAUSSIAN = tuple(map(Kernel, (0.7, 1.0, 1.4, 2.0)))
+KERNELS = {"auto": (LINEAR, *GAUSSIAN), "linear": (LINEAR,), "rbf": GAUSSIAN}
+"""Candidates by option."""
 
 
 def squares(u: Tensor) -> Tensor:
@@ -68,3 +71,24 @@ def products(u: Tensor, v: Tensor) -> Tensor:
             if u is v and second < first:
                 out[columns, rows] = out[rows, columns].T
     return out
+
+
+def check_memory(count: int, device: torch.device) -> None:
+    """Refuse the kernel matrix of this many rows if it does not fit in the free memory."""
+    needed, free = 16 * count**2, free_bytes(device)
+    if free is not None and needed > free:
+        raise InputError(
+            f"the kernel of {count:,} labeled nodes takes {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free; "
+            "use kernel='linear', and a sketch of fewer columns than labeled nodes"
+        )
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Return the free memory of a device; None if it is unknown."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        with open("/proc/meminfo") as file:
+            return next(1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return None

@@ -1,16 +1,22 @@
-"""Weighted ridge regression on one-hot labels, with exact leave-one-out errors, in float64."""
+"""Weighted kernel ridge regression on one-hot labels, with exact leave-one-out errors, in float64.
+
+Features, kernel and λ are those with the smallest leave-one-out error of at most :data:`LOO_ROWS` rows alone
+(:func:`choose`). The head of all rows is then one Cholesky factorization (:func:`solve`).
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import isnan
 
 import torch
 from torch import Tensor
 
-from ergnn.analytic.kernels import LINEAR, Kernel
+from ergnn.analytic.kernels import LINEAR, Kernel, check_memory, products, squares
 from ergnn.config.errors import InputError
+from ergnn.data.hashing import hashes, stream_key
 
 LAMBDAS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 DEFAULT_LAMBDA = 0.3
@@ -25,11 +31,20 @@ TEMPERATURES = (0.1, 1000.0)
 ROW_BLOCK = 1 << 13
 """Rows to sum at a time."""
 
-GRID_WIDTH = 1 << 11
-"""Systems with more rows and columns are not solved for every λ."""
-
 LOO_ROWS = 1 << 11
 """Maximum number of rows for leave-one-out errors. All rows are fitted."""
+
+GRID_ROWS = 1 << 9
+"""Of at most this many rows, the errors of all λ are computed; of more, downhill from a middle one."""
+
+EXACT_ROWS = 12_000
+"""A Gaussian kernel of more rows is replaced by that of their Nyström features."""
+
+LANDMARKS = 1 << 12
+"""Number of rows that Nyström features compare with."""
+
+RBF_GAIN = 0.01
+"""The Gaussian kernel is taken if its leave-one-out error is smaller than that of the linear one by this share."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,14 +52,14 @@ class RidgeSolution:
     """A solved head.
 
     Args:
-        weight: W, ``[width, classes]``, float64.
+        weight: W, ``[width, classes]`` or ``[anchors, classes]``, float64.
         classes: class of each column, ascending.
         lam: λ.
-        temperature: τ; ``softmax(τ φW)`` are the probabilities.
+        temperature: τ; ``softmax(τ f)`` of the scores f are the probabilities.
         loo: leave-one-out scores of the rows, ``[rows, classes]``, or of :data:`LOO_ROWS` of them.
         loo_error: their weighted mean squared error over classes of two or more rows; None if there are none.
         kernel: the kernel k; scores are ``k(φ, anchors) W``.
-        anchors: rows of φ; None for the linear kernel, whose scores are ``φ W``.
+        anchors: rows of φ: all, or the landmarks of Nyström features; None for the linear kernel, with scores ``φ W``.
     """
 
     weight: Tensor
@@ -56,12 +71,73 @@ class RidgeSolution:
     kernel: Kernel = LINEAR
     anchors: Tensor | None = None
 
+    def is_nystrom(self, count: int) -> bool:
+        """Return whether the head of ``count`` labels is that of Nyström features."""
+        return self.anchors is not None and self.anchors.size(0) < count
+
+    def lift(self, rows: Tensor, count: int) -> Tensor:
+        """Return rows as the solver of ``count`` labels sees them: φ, or Nyström features of φ."""
+        if self.anchors is None or not self.is_nystrom(count):
+            return rows
+        return Nystrom(self.kernel, self.anchors)(rows)
+
+    def scores(self, rows: Tensor) -> Tensor:
+        """Return the scores of rows of φ, ``[rows, classes]``."""
+        if self.anchors is None:
+            return rows.double() @ self.weight
+        parts = [self.kernel(part, self.anchors) @ self.weight for part in rows.split(LOO_ROWS)]
+        return torch.cat(parts)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a kernel and its best λ give on some rows alone.
+
+    Args:
+        kernel: the kernel.
+        lam: λ.
+        error: weighted mean squared leave-one-out error over classes of two or more rows; infinite if it is unknown.
+    """
+
+    kernel: Kernel
+    lam: float
+    error: float
+
+
+class Targets:
+    """Classes, class weights and weighted one-hot labels ``T = √w y`` of rows."""
+
+    def __init__(self, labels: Tensor) -> None:
+        self.classes, self.column, self.size = torch.unique(labels, return_inverse=True, return_counts=True)
+        self.sizes = self.size.double()
+        weights = self.sizes.rsqrt()
+        self.scale = labels.numel() / float(self.sizes.sqrt().sum())  # w = scale · n_c^-½, of mean 1
+        self.w = (self.scale * weights)[self.column]
+        self.root = self.w.sqrt()[:, None]
+
+    @cached_property
+    def t(self) -> Tensor:
+        return self.one_hot(slice(None)) * self.root
+
+    def one_hot(self, chosen: Tensor | slice) -> Tensor:
+        """Return y of some rows."""
+        return torch.nn.functional.one_hot(self.column[chosen], self.classes.numel()).double()
+
+    def error(self, loo: Tensor, chosen: Tensor | slice = slice(None)) -> float:
+        """Return the weighted squared error of leave-one-out scores of some rows; NaN without classes of two rows."""
+        share = torch.where((self.size > 1)[self.column[chosen]], self.w[chosen], 0.0)
+        return float((loo - self.one_hot(chosen)).square_().sum(1) @ share / share.sum())
+
+    def temperature(self, loo: Tensor, chosen: Tensor) -> float:
+        """Return τ that minimizes the negative log-likelihood of leave-one-out scores of some rows."""
+        column = self.column[chosen]
+        told = (self.size > 1)[column]
+        return best_temperature(loo[told], column[told], self.w[chosen][told])
+
 
 def class_weights(labels: Tensor) -> Tensor:
     """Compute ``w ∝ n_c^-½`` for each row, where n_c is the size of its class, scaled to a mean of 1."""
-    _, column, size = torch.unique(labels, return_inverse=True, return_counts=True)
-    weights = size.double().rsqrt()[column]
-    return weights / weights.mean()
+    return Targets(labels).w
 
 
 class Moments:
@@ -76,8 +152,8 @@ class Moments:
         self._ids: Tensor | None = None
         self.classes = self.sizes = self.gram = self.sums = torch.empty(0, dtype=torch.float64)
 
-    def update(self, ids: Tensor, rows: Tensor, labels: Tensor) -> None:
-        """Update the sums to the given rows; rows with known ids must not have changed."""
+    def update(self, ids: Tensor, rows: Tensor, labels: Tensor, lift: Nystrom | None = None) -> None:
+        """Update the sums to the given rows, or features of them; rows with known ids must not have changed."""
         classes, column, count = torch.unique(labels, return_inverse=True, return_counts=True)
         sizes = count.double()
         new = torch.ones_like(ids, dtype=torch.bool)
@@ -86,7 +162,7 @@ class Moments:
             if torch.equal(sizes[place], self.sizes):
                 new = ~torch.isin(ids, self._ids)
         if bool(new.all()):
-            width = rows.size(1)
+            width = rows.size(1) if lift is None else lift.anchors.size(0)
             self.gram = torch.zeros(width, width, dtype=torch.float64, device=rows.device)
             self.sums = self.gram.new_zeros(classes.numel(), width)
         else:
@@ -95,10 +171,22 @@ class Moments:
             self.sums = sums
         root = sizes.rsqrt()[column].sqrt()
         for index in new.nonzero().flatten().split(ROW_BLOCK):
-            p = rows[index] * root[index, None].to(rows.dtype)
+            block = rows[index] if lift is None else lift(rows[index])
+            p = block * root[index, None].to(block.dtype)
             self.gram += p.T @ p
-            self.sums.index_add_(0, column[index], rows[index].double())
+            self.sums.index_add_(0, column[index], block.double())
         self._ids, self.classes, self.sizes = ids, classes, sizes
+
+
+def loo_rows(ids: Tensor, most: int | None = None) -> Tensor:
+    """Return the indices of rows that are left out: at most :data:`LOO_ROWS`, those with the smallest hashes of ids.
+
+    So they depend on which rows there are, and not on their order.
+    """
+    most = LOO_ROWS if most is None else most
+    if ids.numel() <= most:
+        return torch.arange(ids.numel(), device=ids.device)
+    return torch.argsort(hashes(stream_key(LOO_ROWS), ids), stable=True)[:most].sort().values
 
 
 def fit_ridge(
@@ -106,99 +194,95 @@ def fit_ridge(
     labels: Tensor,
     lambdas: Sequence[float] = LAMBDAS,
     *,
+    kernels: Sequence[Kernel] = (LINEAR,),
     chosen: Tensor | None = None,
-    ids: Tensor | None = None,
-    moments: Moments | None = None,
 ) -> RidgeSolution:
-    """Solve ``W = (Σ w φφᵀ + λI)⁻¹ Σ w φyᵀ`` for one-hot y and the weights of :func:`class_weights`.
-
-    With ``P = √w φ`` and ``T = √w y``, the smaller of ``PPᵀ`` (dual) and ``PᵀP`` (primal) is solved. The score of row i
-    under a head fitted without it, with the same weights w, is ``y_i − (t_i − f_i) / ((1 − h_i) √w_i)`` with the fit
-    ``f = H t`` and the leverage ``h = diag H``, ``H = P (PᵀP + λI)⁻¹ Pᵀ``. λ minimizes the weighted squared error of
-    these scores; in systems with more than :data:`GRID_WIDTH` rows and columns, that of a head of the chosen rows
-    alone (:func:`choose_lambda`). Then τ minimizes their weighted negative log-likelihood (convex in τ). Classes with a
-    single row are excluded from both.
+    """Solve for the head of the kernel and λ with the smallest leave-one-out error.
 
     Args:
         rows: φ, ``[n, width]``, any float type.
         labels: ``[n]``.
         lambdas: candidates for λ, each above 0, ascending.
-        chosen: rows whose leave-one-out errors are computed; by default those of :func:`loo_rows`.
-        ids: ids of the rows, for ``moments``.
-        moments: cached sums over rows.
+        kernels: candidates.
+        chosen: rows that decide; by default :func:`loo_rows` of their positions.
     """
     if not rows.size(0) or rows.size(0) != labels.numel():
         raise InputError(f"{rows.size(0)} rows and {labels.numel()} labels; the numbers must be equal and at least 1")
     if not lambdas or min(lambdas) <= 0:
         raise InputError(f"lambda is {list(lambdas)}; each must be above 0")
-    count = labels.numel()
-    chosen = (loo_rows(count) if chosen is None else chosen).to(labels.device)
-    if count > rows.size(1):
-        if moments is None or count <= LOO_ROWS:  # sum few rows in a fixed order: resumed runs are bitwise equal
-            moments = Moments()
-        moments.update(torch.arange(count, device=labels.device) if ids is None else ids, rows, labels)
-        return fit_sums(rows[chosen], labels, chosen, moments.gram, moments.sums, lambdas)
-    if count > GRID_WIDTH and chosen.numel() < count:
-        lambdas = (choose_lambda(rows[chosen], labels[chosen], lambdas),)
-    w = class_weights(labels)
-    return _best_solution(_Dual(rows, _one_hot(labels), w, chosen), labels, w, chosen, lambdas)
+    chosen = loo_rows(torch.arange(labels.numel(), device=labels.device)) if chosen is None else chosen
+    _, trial = choose([rows[chosen]], labels[chosen], kernels, lambdas)
+    return solve(rows, labels, trial, chosen)
 
 
-def fit_sums(
-    rows: Tensor, labels: Tensor, chosen: Tensor, gram: Tensor, sums: Tensor, lambdas: Sequence[float] = LAMBDAS
-) -> RidgeSolution:
-    """Solve for the head of :func:`fit_ridge` from sums over rows, for more rows than columns.
+def choose(
+    rows: Sequence[Tensor], labels: Tensor, kernels: Sequence[Kernel] = (LINEAR,), lambdas: Sequence[float] = LAMBDAS
+) -> tuple[int, Trial]:
+    """Return the index of the features to take, and their kernel and λ, by leave-one-out errors.
+
+    The features are those with the smallest error under the linear kernel, if it is a candidate. A Gaussian kernel is
+    then taken if its error is smaller by a share of at least :data:`RBF_GAIN`.
 
     Args:
-        rows: φ of the chosen rows only.
-        labels: of all rows, ``[n]``.
-        chosen: rows whose leave-one-out errors are computed.
-        gram: ``Σ n_c^-½ φφᵀ`` over all rows.
-        sums: ``Σ φ`` over the rows of each class, ``[classes, width]``, classes ascending.
+        rows: φ of the same rows under each feature map.
+        labels: their labels.
+        kernels: candidates; Gaussian ones are ascending in s.
         lambdas: candidates for λ.
     """
-    if rows.size(1) > GRID_WIDTH and chosen.numel() < labels.numel():
-        lambdas = (choose_lambda(rows, labels[chosen], lambdas),)
-    w, sizes = class_weights(labels), torch.unique(labels, return_counts=True)[1].double()
-    system = _Primal(rows, _one_hot(labels)[chosen], w[chosen], sizes, gram, sums)
-    return _best_solution(system, labels, w, chosen, lambdas)
+    targets = Targets(labels)
+    linear = [kernel for kernel in kernels if not kernel.s]
+    first = linear or kernels
+    if not bool((targets.size > 1).any()) or len(rows) == len(kernels) == len(lambdas) == 1:
+        lam = DEFAULT_LAMBDA if len(lambdas) > 1 else float(lambdas[0])
+        return 0, Trial(first[(len(first) - 1) // 2], lam, torch.inf)
+    grams = [products(each, each) for each in rows]
+    trials = [search(*pair, targets, first, lambdas) for pair in zip(rows, grams, strict=True)]
+    best = least([trial.error for trial in trials])
+    if len(first) == len(kernels):
+        return best, trials[best]
+    other = search(rows[best], grams[best], targets, [kernel for kernel in kernels if kernel.s], lambdas)
+    return best, other if other.error < trials[best].error * (1 - RBF_GAIN) else trials[best]
 
 
-def _one_hot(labels: Tensor) -> Tensor:
-    classes, column = torch.unique(labels, return_inverse=True)
-    return torch.nn.functional.one_hot(column, classes.numel()).double()
+def search(rows: Tensor, gram: Tensor, targets: Targets, kernels: Sequence[Kernel], lambdas: Sequence[float]) -> Trial:
+    """Return the kernel and λ with the smallest weighted squared error when each row is left out in turn.
+
+    With ``K + λI = LLᵀ`` of the weighted kernel matrix and dual weights α, the score of row i without it is
+    ``y_i − α_i / ((K + λI)⁻¹_ii √w_i)``.
+    """
+    square, trials = squares(rows), dict[int, Trial]()
+
+    def best_of(i: int) -> float:
+        k = kernels[i].of_products(gram.clone(), square, square).mul_(targets.root).mul_(targets.root.T)
+
+        def error(j: int) -> float:
+            inverse = torch.cholesky_inverse(factor(k.clone(), lambdas[j]))
+            loo = (targets.t - inverse @ targets.t / inverse.diagonal()[:, None]) / targets.root
+            return targets.error(loo)
+
+        errors = descend(error, len(lambdas), rows.size(0) <= GRID_ROWS)
+        trials[i] = Trial(kernels[i], float(lambdas[least(errors)]), errors[least(errors)])
+        return trials[i].error
+
+    return trials[least(descend(best_of, len(kernels)))]
 
 
-def choose_lambda(rows: Tensor, labels: Tensor, lambdas: Sequence[float]) -> float:
-    """Return the λ of the head of some rows alone, whose system is small enough to be solved for every λ."""
-    return float(lambdas[0]) if len(lambdas) == 1 else fit_ridge(rows, labels, lambdas).lam
+def descend(error: Callable[[int], float], count: int, whole: bool = False) -> list[float]:
+    """Return the errors of candidates downhill from a middle one (of all if ``whole``), infinite for the others."""
+    errors = [torch.inf] * count
+    place = (count - 1) // 2 + (count > 4)
 
+    def at(i: int) -> float:
+        if 0 <= i < count and errors[i] == torch.inf:
+            errors[i] = error(i)
+        return errors[i] if 0 <= i < count else torch.inf
 
-def loo_rows(count: int) -> Tensor:
-    """Return the rows whose leave-one-out errors are computed by default: at most :data:`LOO_ROWS`, evenly spaced."""
-    if count <= LOO_ROWS:
-        return torch.arange(count)
-    return torch.linspace(0, count - 1, LOO_ROWS, dtype=torch.float64).long()
-
-
-def _best_solution(
-    system: _System, labels: Tensor, w: Tensor, chosen: Tensor, lambdas: Sequence[float]
-) -> RidgeSolution:
-    """Choose λ and then τ by the leave-one-out scores of a system."""
-    classes, column, size = torch.unique(labels, return_inverse=True, return_counts=True)
-    column, w = column[chosen], w[chosen]
-    informative = (size > 1)[column]
-    lam, error = float(DEFAULT_LAMBDA if len(lambdas) > 1 else lambdas[0]), None
-    if bool(informative.any()):
-        share = torch.where(informative, w, 0.0)
-        share, own = share / share.sum(), torch.nn.functional.one_hot(column, classes.numel())
-
-        errors = [float((system.left_out(float(candidate)) - own).square_().sum(1) @ share) for candidate in lambdas]
-        best = least(errors)
-        lam, error = float(lambdas[best]), errors[best]
-    loo = system.left_out(lam)
-    temperature = best_temperature(loo[informative], column[informative], w[informative])
-    return RidgeSolution(system.weight(lam), classes, lam, temperature, loo, error)
+    for i in range(count) if whole else (place,):
+        at(i)
+    for step in (1, -1):
+        while at(place + step) < errors[place]:
+            place += step
+    return errors
 
 
 def least(errors: Sequence[float]) -> int:
@@ -210,110 +294,131 @@ def least(errors: Sequence[float]) -> int:
     return best
 
 
-class _System(ABC):
-    """A linear system with rows ``P = √w φ`` and targets ``T = √w y``; those given are left out in turn."""
-
-    def __init__(self, y: Tensor, w: Tensor) -> None:
-        self.root = w.sqrt()[:, None]
-        self.t = y * self.root
-        self._lam, self._factor = 0.0, self.t
-
-    @abstractmethod
-    def weight(self, lam: float) -> Tensor:
-        """Return W for λ."""
-
-    @abstractmethod
-    def left_out(self, lam: float) -> Tensor:
-        """Return the leave-one-out scores of the chosen rows for λ, ``[chosen, classes]``."""
-
-    def _decomposed(self, matrix: Tensor, lam: float) -> Tensor:
-        """Return L with ``LLᵀ = matrix + λI``; the last one is cached."""
-        if lam != self._lam:
-            shifted = matrix.clone()
-            shifted.diagonal().add_(lam)
-            self._lam, self._factor = lam, torch.linalg.cholesky(shifted, out=shifted)
-        return self._factor
+def factor(matrix: Tensor, lam: float) -> Tensor:
+    """Return L with ``LLᵀ = matrix + λI``, in place of the matrix."""
+    matrix.diagonal().add_(lam)
+    return torch.linalg.cholesky(matrix, out=matrix)
 
 
-class _Dual(_System):
-    """``PPᵀ + λI = LLᵀ``, for fewer rows than columns.
+def needs_gram(trial: Trial, count: int, width: int) -> bool:
+    """Return whether :func:`solve` uses the inner products of all rows."""
+    return count <= EXACT_ROWS if trial.kernel.s else count <= width
 
-    Up to :data:`LOO_ROWS` rows use ``PPᵀ = U diag(s) Uᵀ`` instead, which serves all λ. (On a GPU, where eigenvalues
-    take longer than all factorizations, they do not.)
+
+def solve(
+    rows: Tensor,
+    labels: Tensor,
+    trial: Trial,
+    chosen: Tensor,
+    *,
+    ids: Tensor | None = None,
+    gram: Tensor | None = None,
+    moments: Moments | None = None,
+) -> RidgeSolution:
+    """Solve for the head of all rows: in primal form for more rows than columns, else in dual form.
+
+    The primal form is ``W = (PᵀP + λI)⁻¹ PᵀT`` with ``P = √w φ`` and ``T = √w y``, the dual ``(√w K √w + λI) α = T``.
+    Nyström features ``Ψ = k(φ, anchors) L⁻ᵀ``, with ``LLᵀ`` the kernel of the anchors, are solved in primal form.
+
+    Args:
+        rows: φ, ``[n, width]``.
+        labels: ``[n]``.
+        trial: kernel and λ.
+        chosen: rows whose leave-one-out scores are computed.
+        ids: ids of the rows, for moments and landmarks; by default their positions.
+        gram: inner products of the rows.
+        moments: cached sums over rows.
     """
-
-    def __init__(self, rows: Tensor, y: Tensor, w: Tensor, chosen: Tensor) -> None:
-        super().__init__(y[chosen], w[chosen])
-        self.rows, self.chosen, self.all_roots = rows, chosen, w.sqrt()[:, None]
-        self.targets = y * self.all_roots
-        self.gram = torch.empty(rows.size(0), rows.size(0), dtype=torch.float64, device=rows.device)
-        blocks = range(0, rows.size(0), ROW_BLOCK)
-        for first in blocks:
-            left = rows[first : first + ROW_BLOCK].double()
-            for second in blocks:
-                right = rows[second : second + ROW_BLOCK].double()
-                torch.mm(left, right.T, out=self.gram[first : first + ROW_BLOCK, second : second + ROW_BLOCK])
-        self.gram.mul_(self.all_roots).mul_(self.all_roots.T)
-        self._spectral = rows.device.type == "cpu" and rows.size(0) <= LOO_ROWS
-        if self._spectral:
-            s, self.u = torch.linalg.eigh(self.gram)
-            self.s, self.ut = s.clamp_(min=0), self.u.T @ self.targets
-
-    def weight(self, lam: float) -> Tensor:
-        alpha = self.all_roots * self._alpha(lam)
-        out = torch.zeros(self.rows.size(1), alpha.size(1), dtype=torch.float64, device=alpha.device)
-        for rows, weights in zip(self.rows.split(ROW_BLOCK), alpha.split(ROW_BLOCK), strict=True):
-            out.addmm_(rows.double().T, weights)
-        return out
-
-    def left_out(self, lam: float) -> Tensor:
-        """Use ``t_i − f_i = λ α_i`` and ``1 − h_i = λ (PPᵀ + λI)⁻¹_ii``, where λ cancels."""
-        if self._spectral:
-            inverse = self.u[self.chosen].square() @ (self.s + lam).reciprocal()
-        else:
-            one = torch.zeros(self.gram.size(0), self.chosen.numel(), dtype=torch.float64, device=self.gram.device)
-            one[self.chosen, torch.arange(self.chosen.numel(), device=one.device)] = 1.0
-            factor = self._decomposed(self.gram, lam)
-            inverse = torch.linalg.solve_triangular(factor, one, upper=False).square_().sum(0)
-        return (self.t - self._alpha(lam)[self.chosen] / inverse[:, None]) / self.root
-
-    def _alpha(self, lam: float) -> Tensor:
-        if self._spectral:
-            return self.u @ (self.ut / (self.s + lam)[:, None])
-        return torch.cholesky_solve(self.targets, self._decomposed(self.gram, lam))
+    kernel, lam, targets = trial.kernel, trial.lam, Targets(labels)
+    count, anchors, lift = labels.numel(), None, None
+    ids = torch.arange(count, device=labels.device) if ids is None else ids
+    if not needs_gram(trial, *rows.shape):
+        if kernel.s:
+            anchors = rows[loo_rows(ids, LANDMARKS)]
+            lift, moments = Nystrom(kernel, anchors), None
+        if moments is None or count <= LOO_ROWS:  # sum few rows in a fixed order: resumed runs are bitwise equal
+            moments = Moments()
+        moments.update(ids, rows, labels, lift)
+        some = rows[chosen] if lift is None else lift(rows[chosen])
+        found = solve_sums(some, targets, chosen, moments.gram, moments.sums, lam)
+        return (
+            found if lift is None else replace(found, weight=lift.weight(found.weight), kernel=kernel, anchors=anchors)
+        )
+    if gram is None:
+        check_memory(count, rows.device)
+    square = squares(rows)
+    k = kernel.of_products(products(rows, rows) if gram is None else gram.clone(), square, square)
+    lower = factor(k.mul_(targets.root).mul_(targets.root.T), lam)
+    alpha = torch.cholesky_solve(targets.t, lower)
+    if chosen.numel() == count:
+        inverse = torch.cholesky_inverse(lower).diagonal()
+    else:
+        inverse = torch.cat([_inverse_diagonal(lower, part) for part in chosen.split(GRID_ROWS)])
+    loo = (targets.t[chosen] - alpha[chosen] / inverse[:, None]) / targets.root[chosen]
+    weight = alpha.mul_(targets.root)
+    if kernel.s:
+        return _solution(targets, chosen, loo, weight, lam, kernel, rows)
+    out = torch.zeros(rows.size(1), weight.size(1), dtype=torch.float64, device=weight.device)
+    for some, weights in zip(rows.split(ROW_BLOCK), weight.split(ROW_BLOCK), strict=True):
+        out.addmm_(some.double().T, weights)
+    return _solution(targets, chosen, loo, out, lam)
 
 
-class _Primal(_System):
-    """``PᵀP + λI = LLᵀ``, for more rows than columns; ``h_i = ‖L⁻¹ p_i‖²``.
+def _inverse_diagonal(lower: Tensor, chosen: Tensor) -> Tensor:
+    """Return some entries of the diagonal of ``(LLᵀ)⁻¹``."""
+    one = torch.zeros(lower.size(0), chosen.numel(), dtype=torch.float64, device=lower.device)
+    one[chosen, torch.arange(chosen.numel(), device=lower.device)] = 1.0
+    return torch.linalg.solve_triangular(lower, one, upper=False).square_().sum(0)
 
-    Of up to :data:`GRID_WIDTH` columns, leave-one-out scores use ``PᵀP = U diag(s) Uᵀ`` instead, which serves all λ:
-    ``h = (P U)² (s + λ)⁻¹``. (On a GPU, where eigenvalues take longer than all factorizations, they do not.)
+
+def solve_sums(rows: Tensor, targets: Targets, chosen: Tensor, gram: Tensor, sums: Tensor, lam: float) -> RidgeSolution:
+    """Solve for the linear head from sums over rows.
+
+    Args:
+        rows: φ of the chosen rows only.
+        targets: of all rows.
+        chosen: rows whose leave-one-out scores are computed.
+        gram: ``Σ n_c^-½ φφᵀ`` over all rows.
+        sums: ``Σ φ`` over the rows of each class, ``[classes, width]``, classes ascending.
+        lam: λ.
     """
+    root = targets.root[chosen]
+    p = rows.double() * root
+    lower = factor(gram * targets.scale, lam)
+    weight = torch.cholesky_solve((sums * (targets.scale * targets.sizes.rsqrt())[:, None]).T, lower)
+    leverage = torch.linalg.solve_triangular(lower, p.T, upper=False).square_().sum(0)
+    t = targets.t[chosen]
+    loo = (t - (t - p @ weight) / (1 - leverage)[:, None]) / root
+    return _solution(targets, chosen, loo, weight, lam)
 
-    def __init__(self, rows: Tensor, y: Tensor, w: Tensor, sizes: Tensor, gram: Tensor, sums: Tensor) -> None:
-        super().__init__(y, w)
-        self.p = rows.double() * self.root
-        scale = sizes.sum() / sizes.sqrt().sum()  # w = scale · n_c^-½
-        self.gram, self.cross = gram * scale, (sums * (scale * sizes.rsqrt())[:, None]).T
-        self._spectral = rows.device.type == "cpu" and rows.size(1) <= GRID_WIDTH
-        if self._spectral:
-            s, u = torch.linalg.eigh(self.gram)
-            self._s, self._v, self._ut = s.clamp_(min=0), self.p @ u, u.T @ self.cross
-            self._squared = self._v.square()
 
-    def weight(self, lam: float) -> Tensor:
-        return torch.cholesky_solve(self.cross, self._decomposed(self.gram, lam))
+def _solution(
+    targets: Targets,
+    chosen: Tensor,
+    loo: Tensor,
+    weight: Tensor,
+    lam: float,
+    kernel: Kernel = LINEAR,
+    anchors: Tensor | None = None,
+) -> RidgeSolution:
+    error, temperature = targets.error(loo, chosen), targets.temperature(loo, chosen)
+    found = None if isnan(error) else error
+    return RidgeSolution(weight, targets.classes, lam, temperature, loo, found, kernel, anchors)
 
-    def left_out(self, lam: float) -> Tensor:
-        if self._spectral:
-            inverse = (self._s + lam).reciprocal()
-            leverage, fit = self._squared @ inverse, self._v @ (inverse[:, None] * self._ut)
-        else:
-            leverage = (
-                torch.linalg.solve_triangular(self._decomposed(self.gram, lam), self.p.T, upper=False).square_().sum(0)
-            )
-            fit = self.p @ self.weight(lam)
-        return (self.t - (self.t - fit) / (1 - leverage)[:, None]) / self.root
+
+class Nystrom:
+    """Features ``Ψ = k(φ, anchors) L⁻ᵀ`` with ``LLᵀ = k(anchors, anchors)``; their inner product approximates k."""
+
+    def __init__(self, kernel: Kernel, anchors: Tensor) -> None:
+        self.kernel, self.anchors = kernel, anchors
+        self._lower = factor(kernel(anchors, anchors), torch.finfo(anchors.dtype).eps ** 0.5)
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        return torch.linalg.solve_triangular(self._lower, self.kernel(self.anchors, rows), upper=False).T
+
+    def weight(self, weight: Tensor) -> Tensor:
+        """Return ``L⁻ᵀ W``: scores are ``Ψ W = k(φ, anchors) L⁻ᵀ W``."""
+        return torch.linalg.solve_triangular(self._lower.T, weight, upper=True)
 
 
 def best_temperature(scores: Tensor, column: Tensor, weights: Tensor) -> float:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ergnn.analytic.features import Features
-from ergnn.analytic.maps import FeatureMap
-from ergnn.analytic.ridge import LAMBDAS, LOO_ROWS, Moments, RidgeSolution, fit_ridge, least, loo_rows
+from ergnn.analytic.kernels import LINEAR, Kernel, check_memory, products
+from ergnn.analytic.ridge import LAMBDAS, LOO_ROWS, Moments, RidgeSolution, choose, loo_rows, needs_gram, solve
 from ergnn.analytic.statistics import ClassStatistics
 from ergnn.config.errors import InputError
 from ergnn.data.csr import pair_hash, row_chunks, targets
@@ -17,6 +17,9 @@ from ergnn.data.graph import Graph
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.distributed import current_ranks, sum_over_ranks
 from ergnn.engine.propagation import NormalizedAdjacency
+
+GRAM_BYTES = 1 << 29
+"""Inner products of the labeled rows are cached if they take at most this many bytes."""
 
 
 class AnalyticState:
@@ -37,6 +40,7 @@ class AnalyticState:
         self.kept: dict[str, tuple[Tensor, Tensor]] = {}
         self.statistics = ClassStatistics()
         self._rows: dict[str, tuple[Tensor, Tensor]] = {}
+        self._grams: dict[str, tuple[Tensor, Tensor]] = {}
         self._moments: dict[str, Moments] = {}
 
     @property
@@ -58,7 +62,7 @@ class AnalyticState:
             )
         old = ~torch.isin(self.nodes.to(nodes.device), nodes)
         if not bool(old.all()):
-            self._moments.clear()
+            self._moments.clear()  # sums depend on labels
         joined = torch.cat([self.nodes.to(nodes.device)[old], nodes])
         order = torch.argsort(joined)
         self.labels = torch.cat([self.labels.to(nodes.device)[old], labels])[order]
@@ -81,28 +85,31 @@ class AnalyticState:
 
     def forget_rows(self, nodes: Tensor | None = None) -> None:
         """Drop cached rows of φ, of some nodes or of all; they are recomputed when needed."""
-        self._moments.clear()
-        if nodes is None:
-            self._rows.clear()
-            return
-        for name, (ids, rows) in self._rows.items():
-            keep = ~torch.isin(ids, nodes)
-            self._rows[name] = ids[keep], rows[keep]
+        for name, (ids, _) in list(self._rows.items()):
+            self._keep(name, torch.zeros_like(ids, dtype=torch.bool) if nodes is None else ~torch.isin(ids, nodes))
 
-    def move(self, before: Graph, after: Graph, maps: Sequence[FeatureMap]) -> None:
+    def move(self, before: Graph, after: Graph, features: Sequence[Features]) -> None:
         """Drop the cached rows that may differ in the new graph."""
         changed = changed_nodes(before, after)
-        for each in maps:
+        for each in features:
             if each.name in self._rows:
-                ids, rows = self._rows[each.name]
-                keep = ~reached(after, changed, each.num_hops)[ids]
-                if not bool(keep.all()):
-                    self._moments.pop(each.name, None)
-                self._rows[each.name] = ids[keep], rows[keep]
+                self._keep(each.name, ~reached(after, changed, each.feature_map.num_hops)[self._rows[each.name][0]])
+
+    def _keep(self, name: str, keep: Tensor) -> None:
+        """Drop all cached rows of a name but some, and what was computed from them."""
+        if bool(keep.all()):
+            return
+        self._moments.pop(name, None)
+        ids, rows = self._rows[name]
+        self._rows[name] = ids[keep], rows[keep]
+        if name in self._grams:
+            known, gram = self._grams[name]
+            still = torch.isin(known, ids[keep])
+            self._grams[name] = known[still], gram[still][:, still]
 
     def rows(self, features: Features, nodes: Tensor) -> Tensor:
         """Return φ of labeled nodes (ascending); only rows that are not cached are computed."""
-        name, width = features.feature_map.name, features.width
+        name, width = features.name, features.width
         ids, rows = self._rows.get(name, (nodes[:0], torch.empty(0, width, dtype=features.inputs.dtype)))
         new, ranks = ~torch.isin(nodes, ids), current_ranks()
         if ranks is not None:  # a rank that received its state has no cache; all compute the union of missing rows
@@ -121,41 +128,68 @@ class AnalyticState:
             self._rows[name] = ids, rows
         return rows if torch.equal(ids, nodes) else rows[torch.searchsorted(ids, nodes)]
 
+    def anchors(self, features: Features, count: int) -> Tensor:
+        """Return the rows that a Gaussian kernel compares with: all, or ``count`` landmarks of them."""
+        rows = [self.rows(features, self.nodes)] if self.nodes.numel() else []
+        rows += [self.kept[features.feature_map.name][0]] if self.kept else []
+        whole = torch.cat(rows)
+        ids = torch.arange(whole.size(0), device=whole.device) if self.kept else self.nodes
+        return whole[loo_rows(ids, count)]
+
+    def gram(self, name: str, nodes: Tensor, rows: Tensor) -> Tensor:
+        """Return the inner products of rows of labeled nodes; those of unchanged rows are cached."""
+        count = nodes.numel()
+        if 8 * count**2 > GRAM_BYTES:
+            self._grams.pop(name, None)
+            check_memory(count, rows.device)
+            return products(rows, rows)
+        ids, known = self._grams.get(name, (nodes[:0], rows.new_empty(0, 0, dtype=torch.float64)))
+        old = torch.isin(nodes, ids)
+        if not bool(old.any()):
+            gram = products(rows, rows)
+        else:
+            gram = known.new_empty(count, count)
+            place, new = torch.searchsorted(ids, nodes[old]), (~old).nonzero().flatten()
+            gram[old.nonzero(), old.nonzero().T] = known[place[:, None], place]
+            gram[new] = products(rows[new], rows)
+            gram[:, new] = gram[new].T
+        self._grams[name] = nodes, gram
+        return gram
+
     def solve(
-        self, features: Sequence[Features], lambdas: Sequence[float] = LAMBDAS
+        self,
+        features: Sequence[Features],
+        lambdas: Sequence[float] = LAMBDAS,
+        kernels: Sequence[Kernel] = (LINEAR,),
     ) -> tuple[int, RidgeSolution] | None:
         """Solve for the head with the smallest leave-one-out error; return the index of its features and the head.
 
-        Of many nodes, some decide which features and which λ are taken (:func:`~ergnn.analytic.ridge.loo_rows`), so
+        Of many nodes, some decide which features, kernel and λ are taken (:func:`~ergnn.analytic.ridge.loo_rows`), so
         that rows of all are needed under one feature map only. Returns None without labels.
         """
-        best, count = 0, self.nodes.numel()
-        if len(features) > 1 and count > LOO_ROWS and not self.kept:
-            chosen = loo_rows(count).to(self.nodes.device)
-            nodes, labels = self.nodes[chosen], self.labels[chosen]
-            best, first = choose([fit_ridge(self.rows(each, nodes), labels, lambdas) for each in features])
-            features, lambdas = features[best : best + 1], (first.lam,)
-        solutions = []
-        for each in features:
-            stored = [(self.rows(each, self.nodes), self.labels)] if count else []
-            kept = self.kept.get(each.feature_map.name)
-            stored += [] if kept is None else [kept]
-            if stored:
-                rows, labels = map(torch.cat, zip(*stored, strict=True)) if len(stored) > 1 else stored[0]
-                ids = self.nodes if kept is None else None
-                moments = None if kept is not None else self._moments.setdefault(each.feature_map.name, Moments())
-                solutions.append(fit_ridge(rows, labels, lambdas, ids=ids, moments=moments))
-        if not solutions:
+        count = self.nodes.numel()
+        if not count and not self.kept:
             return None
-        index, solution = choose(solutions)
-        return best + index, solution
+        labels = torch.cat([self.labels, next(iter(self.kept.values()))[1]]) if self.kept else self.labels
+        ids = torch.arange(labels.numel(), device=labels.device) if self.kept else self.nodes
+        chosen = loo_rows(ids)
 
+        def rows(each: Features, some: Tensor) -> Tensor:
+            found = self.rows(each, self.nodes[some[some < count]]) if count else None
+            if not self.kept:
+                assert found is not None
+                return found
+            kept = self.kept[each.feature_map.name][0][some[some >= count] - count]
+            return kept if found is None else torch.cat([found, kept])
 
-def choose(solutions: Sequence[RidgeSolution]) -> tuple[int, RidgeSolution]:
-    """Return the solution with the smallest leave-one-out error, or the first if there are no errors to compare."""
-    errors = [each.loo_error for each in solutions]
-    best = least([error for error in errors if error is not None]) if None not in errors else 0
-    return best, solutions[best]
+        best, trial = choose([rows(each, chosen) for each in features], labels[chosen], kernels, lambdas)
+        name, whole = features[best].name, rows(features[best], torch.arange(labels.numel(), device=labels.device))
+        gram = moments = None
+        if count > LOO_ROWS and not self.kept:  # sum few rows in a fixed order: resumed runs are bitwise equal
+            moments = self._moments.setdefault(name, Moments())
+            if needs_gram(trial, *whole.shape):
+                gram = self.gram(name, ids, whole)
+        return best, solve(whole, labels, trial, chosen, ids=ids, gram=gram, moments=moments)
 
 
 def changed_nodes(before: Graph, after: Graph) -> Tensor:

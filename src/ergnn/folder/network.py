@@ -207,6 +207,10 @@ class NetworkLearner:
         """The part of the graph that the outputs of some nodes depend on."""
         return read_subgraph(graph, nodes, self.num_hops, self.settings.limits)
 
+    def more_tensors(self) -> dict[str, Any]:
+        """Tensors to export that are not stored: none."""
+        return {}
+
     def describe(self, classes: list[str]) -> dict[str, Any]:
         place, label = self.learner.heads.columns(None, self.learner.device)
         return {

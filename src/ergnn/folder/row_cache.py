@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ergnn.analytic import FeatureMap, RidgeSolution, fit_ridge
+from ergnn.analytic import FeatureMap, RidgeSolution
 from ergnn.analytic.features import CONSTANT
-from ergnn.analytic.ridge import LOO_ROWS, fit_sums
-from ergnn.data.partial import Array
+from ergnn.analytic.ridge import LOO_ROWS, Targets, Trial, loo_rows, solve, solve_sums
+from ergnn.data.partial import Array, LabeledGraph
 from ergnn.data.tables.node_tables import SPLITS
 from ergnn.folder.database import VISIBLE, damaged, insert, select
 from ergnn.folder.graph import AMONG, StoredGraph, json_list
@@ -50,20 +50,11 @@ class RowCache:
         self.nodes, self.label, self.train = nodes, label, label >= 0
         self.versions = {"base": base, "v": graph.version.number}
         self.valid = select(self.connection, "row_cache") == [(1, base, layout)]
-        self.left_out = self._left_out(graph)
-        self.maps: list[MapRows] = []
-
-    def _left_out(self, graph: StoredGraph) -> Array:
-        """Training nodes whose leave-one-out errors are computed, as indices: if there are many, by hashes of ids.
-
-        So they do not depend on the order in which nodes arrived.
-        """
         train = np.flatnonzero(self.train)
-        if len(train) <= LOO_ROWS:
-            return train
-        names = graph.names(self.nodes[train])
-        hashes = b"".join(hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)
-        return train[np.sort(np.argsort(np.frombuffer(hashes, np.uint64), kind="stable")[:LOO_ROWS])]
+        self.ids = name_hashes(graph, self.nodes[train])
+        self.left_out = train[loo_rows(self.ids).numpy()]
+        self.labels = torch.from_numpy(label[train])
+        self.maps: list[MapRows] = []
 
     def add_map(self, feature_map: FeatureMap, width: int, dtype: torch.dtype) -> MapRows:
         """Decide which rows under a map, of ``width`` columns, are computed."""
@@ -86,6 +77,13 @@ class RowCache:
         for rows in self.maps:
             rows.write()
         insert(self.connection, "row_cache", [(1, version, self.layout)], "REPLACE")
+
+
+def name_hashes(graph: LabeledGraph, nodes: Array) -> Tensor:
+    """64-bit hashes of the ids of nodes, which do not depend on the order in which nodes arrived."""
+    names = graph.names(nodes)
+    hashes = b"".join(hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)
+    return torch.from_numpy(np.frombuffer(hashes, np.int64).copy())
 
 
 class MapRows:
@@ -118,7 +116,7 @@ class MapRows:
             unchanged = ~np.isin(nodes, cache.changed[hops])
         self.is_stored = len(nodes) > 0 and bool(unchanged.mean() >= MIN_UNCHANGED)
         was_stored = np.isin(nodes, self.stored)
-        self.load = was_stored & unchanged
+        self.unchanged = self.load = was_stored & unchanged
         self.compute, self.add, self.subtract = ~self.load, train, np.zeros(len(nodes), bool)
         self.rows, self.present = torch.empty(len(nodes), width, dtype=dtype), np.zeros(len(nodes), bool)
         self.grams: tuple[Array, Tensor] | None = None
@@ -150,21 +148,19 @@ class MapRows:
         """Return rows that were fetched, given their indices."""
         return self.rows[torch.from_numpy(nodes).to(self.rows.device)]
 
-    def solve_some(self, lambdas: Sequence[float]) -> RidgeSolution:
-        """Solve for the head of the nodes whose leave-one-out errors are computed, as if there were no others."""
-        chosen = self.cache.left_out
-        labels = torch.from_numpy(self.cache.label[chosen]).to(self.rows.device)
-        return fit_ridge(self.rows_of(chosen), labels, lambdas)
-
-    def solve(self, lambdas: Sequence[float]) -> RidgeSolution:
-        """Solve for the head of all training nodes."""
-        train, device = np.flatnonzero(self.cache.train), self.rows.device
-        labels = torch.from_numpy(self.cache.label[train]).to(device)
-        chosen = torch.from_numpy(np.searchsorted(train, self.cache.left_out)).to(device)
+    def solve(self, trial: Trial, compute: Callable[[Array], Tensor]) -> RidgeSolution:
+        """Solve for the head of all training nodes, and fetch what it takes and the rows of nodes that are scored."""
+        if trial.kernel.s and self.summed:  # sums are those of the linear kernel
+            self.load, self.compute = self.unchanged, ~self.unchanged
+            self.summed = False
+        self.fetch(self.compute | self.load, compute)
+        cache, device = self.cache, self.rows.device
+        train, labels = np.flatnonzero(cache.train), cache.labels.to(device)
+        chosen = torch.from_numpy(np.searchsorted(train, cache.left_out)).to(device)
         if not self.summed:
-            return fit_ridge(self.rows_of(train), labels, lambdas, chosen=chosen)
+            return solve(self.rows_of(train), labels, trial, chosen, ids=cache.ids.to(device))
         gram, sums = self._sums(device)
-        return fit_sums(self.rows_of(self.cache.left_out), labels, chosen, gram, sums, lambdas)
+        return solve_sums(self.rows_of(cache.left_out), Targets(labels), chosen, gram, sums, trial.lam)
 
     def _sums(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """``Σ n_c^-½ φφᵀ`` over all training rows, and ``Σ φ`` over those of each class."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,17 +14,17 @@ from torch import Tensor
 
 from ergnn.analytic import AnalyticHead, FeatureMap, Features, Inputs, NormalizedAdjacency
 from ergnn.analytic.explain import split_by_feature
-from ergnn.analytic.head import LabeledRows
+from ergnn.analytic.head import SCORED_ROWS, LabeledRows
 from ergnn.analytic.inputs import working_dtype
-from ergnn.analytic.ridge import class_weights
+from ergnn.analytic.kernels import LINEAR
+from ergnn.analytic.ridge import RidgeSolution, choose, class_weights, loo_rows
 from ergnn.analytic.scaling import AS_THEY_ARE
-from ergnn.analytic.state import choose
 from ergnn.config.errors import FolderError, InputError
 from ergnn.data.partial import Array, LabeledGraph, LocalGraph, PartialGraph, read_subgraph
 from ergnn.data.structure import HOPS
 from ergnn.engine.hardware import find_device
 from ergnn.folder.graph import StoredGraph
-from ergnn.folder.row_cache import RowCache, changed_within
+from ergnn.folder.row_cache import RowCache, changed_within, name_hashes
 from ergnn.folder.settings import Settings
 from ergnn.folder.versions import drop_cache, get_tensors, put_blob
 from ergnn.replay.buffer import Experience, ExperienceBuffer
@@ -117,42 +118,56 @@ class SolvedLearner:
         cache = RowCache(graph, self._version, changed, layout, nodes, label)
         width = head.sketched or graph.num_features
         plans = [cache.add_map(each, each.num_blocks * width + 1, dtype) for each in maps]
-        roots = nodes[np.logical_or.reduce([plan.compute for plan in plans])]
+        gaussian = any(kernel.s for kernel in head.kernels)  # needs rows where the linear kernel may need sums only
+        roots = nodes[np.logical_or.reduce([~plan.unchanged if gaussian else plan.compute for plan in plans])]
         local, features = self._features(graph, roots, maps)
         rows = [lambda asked, f=each: f.rows(local.local_ids(asked).to(self.device)) for each in features]
-        best, lambdas = 0, head.lambdas
-        if len(maps) > 1 and len(train) > len(cache.left_out):  # some nodes decide, others have rows under one map
-            for plan, compute in zip(plans, rows, strict=True):
-                plan.fetch(np.isin(np.arange(len(nodes)), cache.left_out), compute)
-            best, first = choose([plan.solve_some(lambdas) for plan in plans])
-            plans, rows, lambdas = plans[best : best + 1], rows[best : best + 1], (first.lam,)
+        decide = np.isin(np.arange(len(nodes)), cache.left_out)
         for plan, compute in zip(plans, rows, strict=True):
-            plan.fetch(plan.compute | plan.load, compute)
-        index, head.solution = choose([plan.solve(lambdas) for plan in plans])
-        head.chosen = head.maps.index(maps[best + index])
-        self._cache, self._scored = cache, (nodes[label < 0], plans[index].rows_of(np.flatnonzero(label < 0)))
+            plan.fetch(decide, compute)
+        deciding = torch.from_numpy(label[cache.left_out]).to(self.device)
+        found = [plan.rows_of(cache.left_out) for plan in plans]
+        best, trial = choose(found, deciding, head.kernels, head.lambdas)
+        head.chosen, head.solution = head.maps.index(maps[best]), plans[best].solve(trial, rows[best])
+        self._cache, self._scored = cache, (nodes[label < 0], plans[best].rows_of(np.flatnonzero(label < 0)))
         return len(local.nodes)
 
     def probabilities(
         self, graph: PartialGraph, nodes: Array, num_classes: int, chunk: int = 0
     ) -> Iterator[tuple[Array, Array]]:
         """Indices into ``nodes`` and rows ``[n, num_classes]``, all at once: their neighborhoods overlap."""
-        assert self.head.solution is not None
-        scores = self._scores(graph, nodes, self.head.solution.weight).double()
+        solution = self._with_anchors()
+        scores = self._scores(graph, nodes, solution)
         out = np.zeros((len(nodes), num_classes))
-        out[:, self.classes()] = torch.softmax(self.head.solution.temperature * scores, 1).cpu().numpy()
+        out[:, self.classes()] = torch.softmax(solution.temperature * scores, 1).cpu().numpy()
         yield np.arange(len(nodes)), out
 
-    def _scores(self, graph: PartialGraph, nodes: Array, weight: Tensor) -> Tensor:
-        """``φ W``, from the rows of the solve if they are there."""
+    def _with_anchors(self) -> RidgeSolution:
+        """The solution; anchors, which are not stored, are rows of training nodes of the version that was read."""
+        head = self.head
+        assert head.solution is not None
+        if head.solution.kernel.s and head.solution.anchors is None:
+            assert self._graph is not None
+            train = self._graph.split("train")[0]
+            chosen = loo_rows(name_hashes(self._graph, train), head.solution.weight.size(0)).numpy()
+            head.solution = replace(head.solution, anchors=self._rows(self._graph, train[chosen]))
+        return head.solution
+
+    def _rows(self, graph: PartialGraph, nodes: Array) -> Tensor:
+        """φ of nodes (ascending) under the chosen map."""
+        local, (features,) = self._features(graph, nodes, (self.head.maps[self.head.chosen],))
+        return features.rows(local.local_ids(nodes).to(self.device))
+
+    def _scores(self, graph: PartialGraph, nodes: Array, solution: RidgeSolution) -> Tensor:
+        """Scores of nodes, from the rows of the solve if they are there."""
         known, rows = self._scored
         if graph is self._graph and np.isin(nodes, known).all():
-            return rows[torch.from_numpy(np.searchsorted(known, nodes)).to(self.device)].double() @ weight
+            return solution.scores(rows[torch.from_numpy(np.searchsorted(known, nodes)).to(self.device)])
         local, (features,) = self._features(graph, nodes, (self.head.maps[self.head.chosen],))
         index = local.local_ids(nodes).to(self.device)
-        if len(nodes) < features.inputs.width:
-            return features.rows(index).double() @ weight
-        return features.scores(weight)[index]
+        if solution.anchors is None and len(nodes) >= features.inputs.width:
+            return features.scores(solution.weight)[index]
+        return torch.cat([solution.scores(features.rows(part)) for part in index.split(SCORED_ROWS)])
 
     def _features(
         self, graph: PartialGraph, nodes: Array, maps: Sequence[FeatureMap]
@@ -171,19 +186,19 @@ class SolvedLearner:
             raise InputError("nothing has been learned yet; observe labeled nodes first")
         train, classes, _ = graph.split("train")
         nodes, labels = torch.from_numpy(train), torch.from_numpy(classes).to(self.device)
-        weights = class_weights(labels)
-        rows = self.rows(graph, train)
-        return LabeledRows(nodes, labels, rows, weights, solution.classes, solution.kernel, solution.lam)
+        rows, weights = self.rows(graph, train), class_weights(labels)
+        kernel = LINEAR if self._with_anchors().is_nystrom(len(train)) else solution.kernel
+        return LabeledRows(nodes, labels, rows, weights, solution.classes, kernel, solution.lam)
 
     def rows(self, graph: PartialGraph, nodes: Array) -> Tensor:
-        """Rows of nodes (ascending), for the kernel of :meth:`labeled_rows`."""
-        local, (features,) = self._features(graph, nodes, (self.head.maps[self.head.chosen],))
-        return features.rows(local.local_ids(nodes).to(self.device))
+        """Rows of nodes (ascending), for the kernel of :meth:`labeled_rows`: φ, or Nyström features of φ."""
+        assert self._graph is not None
+        return self._with_anchors().lift(self._rows(graph, nodes), len(self._graph.split("train")[0]))
 
     def split_scores(self, graph: PartialGraph, node: int) -> tuple[Tensor, Tensor] | None:
         """The scores of a node by distance and column, see :func:`split_by_feature`; None unless the head is linear."""
         solution = self.head.solution
-        if solution is None or solution.anchors is not None:
+        if solution is None or solution.kernel.s:
             return None
         local, (features,) = self._features(graph, np.array([node]), (self.head.maps[self.head.chosen],))
         return split_by_feature(features, int(local.local_ids(np.array([node]))), solution.weight)
@@ -213,8 +228,15 @@ class SolvedLearner:
         weight, classes = tensors["weight"].double().to(self.device), tensors["classes"].to(self.device)
         head.load_solution(weight, classes, **state)
         width = head.maps[head.chosen].num_blocks * (head.sketched or graph.num_features) + 1
+        if state.get("s"):
+            width = min(len(graph.split("train")[0]), weight.size(0))  # a weight per anchor
         if weight.shape != (width, classes.numel()) or not bool(torch.isfinite(weight).all()):
             raise FolderError(f"the head of version {self._version} does not fit its features: it is damaged")
+
+    def more_tensors(self) -> dict[str, Tensor]:
+        """Tensors to export that are not stored: the rows of a Gaussian kernel."""
+        anchors = None if self.head.solution is None else self._with_anchors().anchors
+        return {} if anchors is None else {"anchors": anchors.cpu().contiguous()}
 
     def describe(self, classes: list[str]) -> dict[str, Any]:
         """What the exported weights mean."""

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ergnn.analytic.head import AnalyticHead, Memory, Scaling
+from ergnn.analytic.head import AnalyticHead, KernelName, Memory, Scaling
 from ergnn.config.errors import InputError
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
@@ -43,6 +43,8 @@ class Analytic(AnalyticHead, Method):
             probabilities on all nodes of the graph and the labels of the task's training nodes. Requires
             ``head="growing"``. Forgotten nodes change the student only with the next task.
         scale: divide ``rows`` by their sums, standardize ``columns``, or decide for each column (``auto``).
+        kernel: ``linear``, ``rbf`` (a Gaussian of the distance of rows of φ), or the one with the smaller leave-one-out
+            error (``auto``), where small gains go to ``linear``.
     """
 
     backbone = "gcn"
@@ -60,8 +62,9 @@ class Analytic(AnalyticHead, Method):
         sketch: int | str | None = "auto",
         student: bool = False,
         scale: Scaling = "auto",
+        kernel: KernelName = "auto",
     ) -> None:
-        super().__init__(feature_map, map_options, lam, memory, per_class, sketch, scale)
+        super().__init__(feature_map, map_options, lam, memory, per_class, sketch, scale, kernel)
         self.trains_network = self.student = student
         self.reads_edge_weights = not student
 

@@ -29,7 +29,12 @@ from folder.growing import make_updates, own_graph, quick
 MODELS = {
     **{name: {"method": "replay", "backbone": name} for name in ("gat", "gcn", "sage", "gin", "sgc")},
     "tuned": {"method": "replay", "network": "tuned", "backbone_options": {"hidden": 16}},
-    **{name: {"method": "analytic", "feature_map": name, "scale": "rows"} for name in ("auto", "ppr", "hops")},
+    "auto": {"method": "analytic", "scale": "rows"},
+    **{
+        name: {"method": "analytic", "feature_map": name, "scale": "rows", "kernel": "linear"}
+        for name in ("ppr", "hops")
+    },
+    "rbf": {"method": "analytic", "scale": "rows", "kernel": "rbf"},
     "sketched": {
         **{"method": "analytic", "feature_map": "hops", "map_options": {"num_hops": 2}},
         **{"sketch": 8, "scale": "rows"},
@@ -78,7 +83,7 @@ def expected(folder: LearnerFolder, graph: Graph) -> tuple[list[str], Tensor]:
         if folder.settings.learner.method == "analytic":
             feature_map = learner.head.maps[learner.head.chosen]
             features = Features(feature_map, NormalizedAdjacency(graph), Inputs(graph, learner.head.sketched))
-            scores = features.rows(torch.arange(graph.num_nodes)) @ learner.head.solution.weight
+            scores = learner._with_anchors().scores(features.rows(torch.arange(graph.num_nodes)))
             return names, torch.softmax(learner.head.solution.temperature * scores, 1).float()
         found = learner.learner.predict_proba(torch.arange(graph.num_nodes), graph=graph)
         return names, found[:, torch.argsort(learner.learner.classes())]

@@ -80,12 +80,18 @@ class NetworkClassifier(NodeClassifier):
 
 
 class AnalyticClassifier(NodeClassifier):
-    """``τ φ W`` of the closed form, with φ of :class:`ergnn.analytic.Features`; computed in float64."""
+    """``τ k(φ, anchors) W`` of the closed form, with φ of :class:`ergnn.analytic.Features`; computed in float64.
 
-    def __init__(self, metadata: Mapping[str, Any], weight: Tensor) -> None:
+    Without anchors, the kernel is the inner product and scores are ``τ φ W``.
+    """
+
+    def __init__(self, metadata: Mapping[str, Any], weight: Tensor, anchors: Tensor | None = None) -> None:
         super().__init__(metadata)
         self.feature_map = FEATURE_MAPS.create(metadata["map"], **metadata["map_options"])
         self.register_buffer("weight", weight.double() * metadata["temperature"])
+        self.kernel_scale = float(metadata.get("s", 0.0))
+        if anchors is not None:
+            self.register_buffer("anchors", anchors.double())
         self.encoder = Encoder.from_json(metadata["encoder"]) if metadata.get("encoder") else None
         if self.encoder is not None and self.encoder.only_numbers:
             for name, values in self.encoder.number_scales().items():
@@ -105,6 +111,10 @@ class AnalyticClassifier(NodeClassifier):
             rows = sketched
         operator = PlainAdjacency(_distinct(edge_index, x.size(0)), x.size(0), rows.dtype)
         phi = join_blocks(self.feature_map.blocks(operator, rows))
+        if self.kernel_scale:
+            anchors = self.get_buffer("anchors")
+            square = phi.square().sum(1, keepdim=True) + anchors.square().sum(1) - 2 * phi @ anchors.T
+            phi = torch.exp(-0.5 * self.kernel_scale**2 * square.clamp(min=0))
         return (phi @ self.get_buffer("weight")).float()
 
     def _scaled(self, x: Tensor) -> Tensor:
@@ -141,7 +151,7 @@ def build_module(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
         raise InputError("the model reads weights of edges, which an exported module does not; use `ergnn predict`")
     try:
         if "map" in metadata:
-            return AnalyticClassifier(metadata, tensors["weight"]).eval()
+            return AnalyticClassifier(metadata, tensors["weight"], tensors.get("anchors")).eval()
         options = metadata["backbone_options"]
         model = BACKBONES.create(metadata["backbone"], in_channels=metadata["num_features"], **options)
         for width in metadata["heads"]:

@@ -85,7 +85,8 @@ def _model(snapshot: Snapshot) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The description of the weights, and the weights."""
     if not snapshot.learner.num_tasks:
         raise InputError(f"{snapshot.root}: nothing has been learned yet; there is no model")
-    return snapshot.describe(), get_tensors(snapshot.connection, snapshot.version.number, "weights")
+    stored = get_tensors(snapshot.connection, snapshot.version.number, "weights")
+    return snapshot.describe(), {**stored, **snapshot.learner.more_tensors()}
 
 
 def _load_weights(path: Path) -> NodeClassifier:
