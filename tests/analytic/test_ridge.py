@@ -100,7 +100,7 @@ def test_small_gains_go_to_the_linear_kernel(monkeypatch: pytest.MonkeyPatch) ->
     found = fit_ridge(circle, labels, kernels=KERNELS["auto"])
     assert found.kernel.s > 0
     assert bool((found.scores(circle).argmax(1) == labels).all())
-    monkeypatch.setattr(ridge, "RBF_GAIN", 1.0)
+    monkeypatch.setattr(ridge, "GAIN", 1.0)
     assert fit_ridge(circle, labels, kernels=KERNELS["auto"]).kernel == LINEAR
 
 

@@ -141,7 +141,7 @@ def test_only_rows_in_reach_are_computed_again(monkeypatch: pytest.MonkeyPatch) 
         return compute(self, nodes)
 
     monkeypatch.setattr(Features, "rows", watched)
-    method = METHODS.create("analytic", feature_map="hops")
+    method = METHODS.create("analytic", feature_map="hops", kernel="linear")
     method.learn(before, torch.arange(30), before.y[:30])
     after = replace(before, edge_index=torch.cat([before.edge_index, torch.tensor([[0, 1], [1, 0]])], 1))
     method.refresh(after)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ergnn.analytic.features import Features
 from ergnn.analytic.inputs import Inputs, working_dtype
-from ergnn.analytic.kernels import KERNELS, LINEAR, Kernel
+from ergnn.analytic.kernels import GAUSSIAN, KERNELS, LINEAR, Kernel
 from ergnn.analytic.maps import FEATURE_MAPS, FeatureMap
 from ergnn.analytic.ridge import DEFAULT_LAMBDA, LAMBDAS, RidgeSolution, choose, class_weights, loo_rows
 from ergnn.analytic.scaling import ColumnScales
@@ -32,6 +32,9 @@ SKETCH_SIZE = 2048
 
 SCORED_ROWS = 1 << 12
 """Rows to score at a time with a Gaussian kernel."""
+
+STANDARDIZED_ENTRIES = 1 << 24
+"""Columns of features with at most this many entries (nodes × features) are standardized as an alternative."""
 
 NO_SCORE = -1e9
 """Score of a class without a labeled node."""
@@ -82,7 +85,8 @@ class AnalyticHead:
         per_class: size of the statistics of a class, in rows of φ.
         sketch: number of columns to sketch the features to; ``auto`` depends on their number; None for no sketch.
         scale: ``rows`` divides each row by its sum; ``columns`` standardizes columns; ``auto`` standardizes those that
-            :func:`~ergnn.analytic.scaling.number_columns` finds, and divides rows if there are none.
+            :func:`~ergnn.analytic.scaling.number_columns` finds, and divides rows if there are none; unless the kernel
+            is ``linear``, then small features are also tried with all columns standardized.
         kernel: ``linear``, ``rbf`` or the better one by leave-one-out (``auto``; with statistics: ``linear``).
 
     Attributes:
@@ -126,9 +130,10 @@ class AnalyticHead:
         self.scales: ColumnScales | None = None
         self._graph: Graph | None = None
         self._version: Any = None
+        self._layout: tuple[Any, ...] = None, None
         self._features: Cache[dict[str, Features]] = Cache()
         self._scores: Cache[Tensor] = Cache()
-        self._column_scales: Cache[ColumnScales | None] = Cache()
+        self._column_scales: Cache[tuple[ColumnScales | None, ...]] = Cache()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without graphs and without anything computed from them."""
@@ -154,8 +159,9 @@ class AnalyticHead:
 
     @property
     def nbytes(self) -> int:
-        """Size of the stored ids and labels, or of what is stored instead, and of the scales of columns, in bytes."""
-        return self.state.nbytes + (0 if self.scales is None else self.scales.to_tensor().nbytes)
+        """Size of the stored ids and labels; or of what is stored instead, and of its scales of columns, in bytes."""
+        scales = self.scales if self.state.without_nodes else None  # else those of the graph at hand
+        return self.state.nbytes + (0 if scales is None else scales.to_tensor().nbytes)
 
     def learn_task(self, task: Task) -> None:
         """Learn the training nodes of a task, as ids where the graph of the next task contains them."""
@@ -194,14 +200,16 @@ class AnalyticHead:
             raise InputError(f"{graph.name}: node {int(nodes[-1])} has a label; the graph has {graph.num_nodes} nodes")
         if self.state.statistics:  # they do not depend on the graph
             return
-        sketched, scales = self.sketch_size(graph.num_features, nodes.numel()), self._scales_of(graph)
-        layout = (sketched, scales, self._version)
-        if self._graph is None or layout != (self.sketched, self.scales, version_of(self._graph)):
+        self.sketched = self.sketch_size(graph.num_features, nodes.numel())
+        layout = self.sketched, self._scales_of(graph), self._version
+        if self._graph is None or layout != (*self._layout, version_of(self._graph)):
             self.state.forget_rows()  # also if the graph was modified in place
         elif graph is not self._graph:
             self._features.clear()  # a stream may keep its graphs for a long time
-            self.state.move(self._graph, graph, [self._features_of(graph, each) for each in self.maps])
-        self._graph, self._version, self.sketched, self.scales = graph, version_of(graph), sketched, scales
+            self.state.move(
+                self._graph, graph, [self._features_of(graph, *each) for each in self._candidates_in(graph)]
+            )
+        self._graph, self._version, self._layout = graph, version_of(graph), layout[:2]
         self._solve(graph)
 
     def head_scores(self, graph: Graph, nodes: Tensor, classes: Tensor) -> Tensor:
@@ -211,7 +219,7 @@ class AnalyticHead:
         if self.solution is None:
             return torch.full((nodes.numel(), classes.numel()), NO_SCORE, dtype=torch.float64, device=nodes.device)
         solution, known = self._with_anchors(graph), self.solution.classes
-        features = self._features_of(graph, self.maps[self.chosen])
+        features = self._features_of(graph, self.maps[self.chosen], self.scales)
         if solution.anchors is None:
             scores = self._scores.get([graph, solution], lambda: features.scores(solution.weight))
         else:  # the rows of nodes that are asked for the first time are compared with the anchors
@@ -227,7 +235,9 @@ class AnalyticHead:
         """Return the solution; the anchors of a restored one are rows of the labeled nodes, here in the given graph."""
         assert self.solution is not None
         if self.solution.kernel.s and self.solution.anchors is None:
-            anchors = self.state.anchors(self._features_of(graph, self.maps[self.chosen]), self.solution.weight.size(0))
+            anchors = self.state.anchors(
+                self._features_of(graph, self.maps[self.chosen], self.scales), self.solution.weight.size(0)
+            )
             self.solution = replace(self.solution, anchors=anchors)
         return self.solution
 
@@ -246,17 +256,26 @@ class AnalyticHead:
 
     def rows(self, graph: Graph, nodes: Tensor) -> Tensor:
         """Return rows of nodes in a graph, for the kernel of :meth:`labeled_rows`: φ, or Nyström features of φ."""
-        rows = self._features_of(graph, self.maps[self.chosen]).rows(nodes)
+        rows = self._features_of(graph, self.maps[self.chosen], self.scales).rows(nodes)
         return self._with_anchors(graph).lift(rows, self.state.nodes.numel())
 
     def _solve(self, graph: Graph) -> None:
         """Solve the head for each feature map and choose the best."""
-        maps = self.maps if self.state.kept else self.maps_of(graph.num_edges)
-        found = self.state.solve([self._features_of(graph, each) for each in maps], self.lambdas, self.kernels)
+        candidates, maps = self._candidates_in(graph), self.maps_in(graph)
+        features = [self._features_of(graph, *each) for each in candidates]
+        found = self.state.solve(features, self.lambdas, self.kernels, len(maps))
         self.solution = None
         if found is not None:
-            self.chosen, best = self.maps.index(maps[found[0]]), found[1]
-            self.solution = replace(best, loo=best.loo[:0])
+            (chosen, self.scales), best = candidates[found[0]], found[1]
+            self.chosen, self.solution = self.maps.index(chosen), replace(best, loo=best.loo[:0])
+
+    def _candidates_in(self, graph: Graph) -> list[tuple[FeatureMap, ColumnScales | None]]:
+        """Return the maps and scales to compare, those that are preferred first."""
+        return [(each, scales) for scales in self._scales_of(graph) for each in self.maps_in(graph)]
+
+    def maps_in(self, graph: Graph) -> tuple[FeatureMap, ...]:
+        """Return the maps to compare in a graph."""
+        return self.maps if self.state.kept else self.maps_of(graph.num_edges)
 
     def maps_of(self, num_edges: int) -> tuple[FeatureMap, ...]:
         """Return the maps to compare in a graph with this many edges."""
@@ -265,9 +284,9 @@ class AnalyticHead:
     def keep(self, graph: Graph, nodes: Tensor, labels: Tensor) -> None:
         """Store rows of φ, or their statistics, instead of ids, and solve the head."""
         if self._graph is None and not self.state.without_nodes:
-            self.sketched, self.scales = self.sketch_size(graph.num_features, nodes.numel()), self._scales_of(graph)
+            self.sketched, self.scales = self.sketch_size(graph.num_features, nodes.numel()), self._scales_of(graph)[0]
             self.maps = self.maps_of(graph.num_edges)  # for all tasks: rows of all must have the same maps
-        found = [self._features_of(graph, each).rows(nodes) for each in self.maps]
+        found = [self._features_of(graph, each, self.scales).rows(nodes) for each in self.maps]
         self._graph, self._version = graph, version_of(graph)
         if self.memory == "nodes":
             for each, rows in zip(self.maps, found, strict=True):
@@ -292,27 +311,38 @@ class AnalyticHead:
             return SKETCH_SIZE if num_features > SKETCH_SIZE and count >= num_features else None
         return None if self.sketch is None or int(self.sketch) >= num_features else int(self.sketch)
 
-    def _scales_of(self, graph: Graph) -> ColumnScales | None:
-        """Return the columns of a graph to standardize; stored rows and statistics keep those of their first graph."""
-        if self.state.without_nodes or self.scale == "rows":
-            return self.scales
-        columns = range(graph.num_features) if self.scale == "columns" else None
-        return self._column_scales.get([graph.x], lambda: ColumnScales.fit(graph.x, columns))
+    def _scales_of(self, graph: Graph) -> tuple[ColumnScales | None, ...]:
+        """Return the columns of a graph to standardize; stored rows and statistics keep those of their first graph.
 
-    def _features_of(self, graph: Graph, feature_map: FeatureMap) -> Features:
+        If no column needs it, all are standardized as an alternative to a kernel between rows of raw features.
+        """
+        if self.state.without_nodes or self.scale == "rows":
+            return (self.scales,)
+
+        def compute() -> tuple[ColumnScales | None, ...]:
+            every = range(graph.num_features)
+            first = ColumnScales.fit(graph.x, every if self.scale == "columns" else None)
+            small = graph.num_nodes * graph.num_features <= STANDARDIZED_ENTRIES
+            if self.scale == "auto" and first is None and small and GAUSSIAN[0] in self.kernels and len(every):
+                return first, ColumnScales.fit(graph.x, every)
+            return (first,)
+
+        return self._column_scales.get([graph.x], compute)
+
+    def _features_of(self, graph: Graph, feature_map: FeatureMap, scales: ColumnScales | None = None) -> Features:
         """Return φ of a map on a graph, cached as long as the graph exists and is unchanged."""
-        return self._features.get([graph], lambda: self._make_features(graph), (self.sketched, self.scales))[
+        return self._features.get([graph], lambda: self._make_features(graph, scales), (self.sketched, scales))[
             feature_map.name
         ]
 
-    def _make_features(self, graph: Graph) -> dict[str, Features]:
-        keys = {each.name: _key(each, (self.sketched, self.scales)) for each in self._candidates}
+    def _make_features(self, graph: Graph, scales: ColumnScales | None) -> dict[str, Features]:
+        keys = {each.name: _key(each, (self.sketched, scales)) for each in self._candidates}
         shared = _SHARED.find([graph]) or WeakValueDictionary()
         found = {name: shared[key] for name, key in keys.items() if key is not None and key in shared}
         if len(found) < len(keys):
             dtype = working_dtype(graph.num_nodes, graph.num_features)
             operator = NormalizedAdjacency(graph, graph.edge_weight)
-            inputs = Inputs(graph, self.sketched, dtype, self.scales)
+            inputs = Inputs(graph, self.sketched, dtype, scales)
             found = {each.name: Features(each, operator, inputs) for each in self._candidates}
         if graph.device.type != "cpu":  # on a CPU, rounding would depend on what others have cached
             shared.update((key, found[name]) for name, key in keys.items() if key is not None)
@@ -330,7 +360,8 @@ class AnalyticHead:
             return {}
         numbers = {name: getattr(solution, name) for name in ("lam", "temperature", "loo_error")}
         kernel = {"kernel": solution.kernel.name, "s": solution.kernel.s}
-        return {"map": self.maps[self.chosen].name, **kernel, "sketch": self.sketched, **numbers}
+        scale = "rows" if self.scales is None else "columns"
+        return {"map": self.maps[self.chosen].name, "scale": scale, **kernel, "sketch": self.sketched, **numbers}
 
     def load_solution(
         self,
@@ -341,6 +372,7 @@ class AnalyticHead:
         lam: float,
         temperature: float,
         loo_error: float | None,
+        scale: str = "rows",
         kernel: str = "linear",
         s: float = 0.0,
         anchors: Tensor | None = None,

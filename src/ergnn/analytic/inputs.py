@@ -85,8 +85,8 @@ class Inputs:
     ) -> None:
         self.dtype, self.standardized = dtype, scales is not None
         self._x, self._scales = graph.x, scales
-        if graph.is_sparse:
-            x = graph.x if scales is None else scales.apply(graph.x)
+        x = graph.x if scales is None or not graph.is_sparse else scales.apply(graph.x)
+        if x.layout == torch.sparse_csr:
             value = x.values().to(dtype)
             row = targets(x.crow_indices())
             if scales is None:
@@ -103,7 +103,9 @@ class Inputs:
             total = torch.ones(graph.num_nodes, dtype=dtype, device=graph.device)
             for rows, part in self._row_blocks() if scales is None else ():
                 total[rows] = part.to(dtype).abs().sum(1)
-            if graph.x.numel() * dtype.itemsize <= COPIED_BYTES:
+            if graph.is_sparse:  # all columns are standardized
+                self._x, self._scales = x.to(dtype), None
+            elif graph.x.numel() * dtype.itemsize <= COPIED_BYTES:
                 self._x, self._scales = self._scaled(graph.x).to(dtype), None
             self._scale = total.clamp(min=torch.finfo(dtype).tiny).reciprocal_().unsqueeze(1)
         self.sketch = None if sketch is None else Sketch(graph.num_features, sketch, graph.device)

@@ -43,8 +43,8 @@ EXACT_ROWS = 12_000
 LANDMARKS = 1 << 12
 """Number of rows that Nyström features compare with."""
 
-RBF_GAIN = 0.01
-"""The Gaussian kernel is taken if its leave-one-out error is smaller than that of the linear one by this share."""
+GAIN = 0.03
+"""A Gaussian kernel, and standardized columns, are taken if the leave-one-out error is smaller by this share."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,18 +216,23 @@ def fit_ridge(
 
 
 def choose(
-    rows: Sequence[Tensor], labels: Tensor, kernels: Sequence[Kernel] = (LINEAR,), lambdas: Sequence[float] = LAMBDAS
+    rows: Sequence[Tensor],
+    labels: Tensor,
+    kernels: Sequence[Kernel] = (LINEAR,),
+    lambdas: Sequence[float] = LAMBDAS,
+    plain: int | None = None,
 ) -> tuple[int, Trial]:
     """Return the index of the features to take, and their kernel and λ, by leave-one-out errors.
 
     The features are those with the smallest error under the linear kernel, if it is a candidate. A Gaussian kernel is
-    then taken if its error is smaller by a share of at least :data:`RBF_GAIN`.
+    then taken if its error is smaller by a share of at least :data:`GAIN`.
 
     Args:
         rows: φ of the same rows under each feature map.
         labels: their labels.
         kernels: candidates; Gaussian ones are ascending in s.
         lambdas: candidates for λ.
+        plain: number of features that are preferred: others must gain by :data:`GAIN`, too.
     """
     targets = Targets(labels)
     linear = [kernel for kernel in kernels if not kernel.s]
@@ -237,11 +242,12 @@ def choose(
         return 0, Trial(first[(len(first) - 1) // 2], lam, torch.inf)
     grams = [products(each, each) for each in rows]
     trials = [search(*pair, targets, first, lambdas) for pair in zip(rows, grams, strict=True)]
-    best = least([trial.error for trial in trials])
+    plain = len(rows) if plain is None else plain
+    best = least([trial.error * (1 if i < plain else 1 / (1 - GAIN)) for i, trial in enumerate(trials)])
     if len(first) == len(kernels):
         return best, trials[best]
     other = search(rows[best], grams[best], targets, [kernel for kernel in kernels if kernel.s], lambdas)
-    return best, other if other.error < trials[best].error * (1 - RBF_GAIN) else trials[best]
+    return best, other if other.error < trials[best].error * (1 - GAIN) else trials[best]
 
 
 def search(rows: Tensor, gram: Tensor, targets: Targets, kernels: Sequence[Kernel], lambdas: Sequence[float]) -> Trial:

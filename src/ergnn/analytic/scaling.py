@@ -58,14 +58,13 @@ class ColumnScales:
         return cls(tuple(int(c) for c in rows[:, 0]), tuple(Scale(*values) for values in rows[:, 1:].tolist()))
 
     def apply(self, x: Tensor) -> Tensor:
-        """Return the scaled features, dense or CSR as ``x``."""
+        """Return the scaled features: dense if all columns are scaled, otherwise dense or CSR as ``x``."""
         if not self.columns:
             return x
         values = _columns(x, self.columns)
         scaled = np.concatenate([s.apply(values[:, i])[:, :1] for i, s in enumerate(self.scales)], 1).astype(np.float32)
         if len(self.columns) == x.size(1):
-            whole = torch.from_numpy(scaled).to(x.device)
-            return whole.to_sparse_csr() if x.layout == torch.sparse_csr else whole
+            return torch.from_numpy(scaled).to(x.device)
         words = _scipy(x)
         words = words @ scipy.sparse.diags(~np.isin(np.arange(x.size(1)), self.columns) * np.float32(1))
         length = np.sqrt(np.asarray(words.multiply(words).sum(1)))

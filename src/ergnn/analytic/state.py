@@ -161,6 +161,7 @@ class AnalyticState:
         features: Sequence[Features],
         lambdas: Sequence[float] = LAMBDAS,
         kernels: Sequence[Kernel] = (LINEAR,),
+        plain: int | None = None,
     ) -> tuple[int, RidgeSolution] | None:
         """Solve for the head with the smallest leave-one-out error; return the index of its features and the head.
 
@@ -182,7 +183,7 @@ class AnalyticState:
             kept = self.kept[each.feature_map.name][0][some[some >= count] - count]
             return kept if found is None else torch.cat([found, kept])
 
-        best, trial = choose([rows(each, chosen) for each in features], labels[chosen], kernels, lambdas)
+        best, trial = choose([rows(each, chosen) for each in features], labels[chosen], kernels, lambdas, plain)
         name, whole = features[best].name, rows(features[best], torch.arange(labels.numel(), device=labels.device))
         gram = moments = None
         if count > LOO_ROWS and not self.kept:  # sum few rows in a fixed order: resumed runs are bitwise equal

@@ -42,9 +42,7 @@ class Analytic(AnalyticHead, Method):
         student: train the learner's backbone from scratch at each task and predict with it. Its targets are the head's
             probabilities on all nodes of the graph and the labels of the task's training nodes. Requires
             ``head="growing"``. Forgotten nodes change the student only with the next task.
-        scale: divide ``rows`` by their sums, standardize ``columns``, or decide for each column (``auto``).
-        kernel: ``linear``, ``rbf`` (a Gaussian of the distance of rows of φ), or the one with the smaller leave-one-out
-            error (``auto``), where small gains go to ``linear``.
+        scale, kernel: see :class:`~ergnn.analytic.head.AnalyticHead`.
     """
 
     backbone = "gcn"
