@@ -31,14 +31,13 @@ class Analytic(AnalyticHead, Method):
     Args:
         feature_map: name of a feature map, e.g. ``auto``, ``ppr`` or ``hops``.
         map_options: options of the feature map.
-        lam: fixed λ; by default the candidate with the lowest leave-one-out error (0.3 with statistics).
+        lam: fixed λ; by default that with the lowest leave-one-out error (0.3 with statistics).
         memory: what to store: ``nodes`` stores ids and labels, and is exact; ``statistics`` stores the mean and a
-            low-rank approximation of the scatter of φ per class, and does not need earlier nodes. For a task with its
-            own graph, ``nodes`` stores rows of φ instead of ids.
-        per_class: size of the statistics of a class, in rows of φ: the mean, the rest of the scatter's diagonal, and
-            ``per_class − 2`` principal directions.
-        sketch: number of columns to sketch the features to; ``auto`` sketches features with more than 2,048 columns
-            to 2,048 once there are at least as many training nodes as columns; None disables sketching.
+            low-rank approximation of the scatter of φ per class. For tasks with own graphs, ``nodes`` stores rows of φ.
+        per_class: size of the statistics of a class in rows of φ: mean, rest of the scatter's diagonal, and
+            ``per_class − 2`` directions.
+        sketch: number of columns to sketch the features to; ``auto`` sketches more than 2,048 columns to 2,048 once there
+            are at least as many training nodes as columns; None disables sketching.
         student: train the learner's backbone from scratch at each task and predict with it. Its targets are the head's
             probabilities on all nodes of the graph and the labels of the task's training nodes. Requires
             ``head="growing"``. Forgotten nodes change the student only with the next task.
