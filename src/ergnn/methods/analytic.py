@@ -36,8 +36,8 @@ class Analytic(AnalyticHead, Method):
             low-rank approximation of the scatter of φ per class. For tasks with own graphs, ``nodes`` stores rows of φ.
         per_class: size of the statistics of a class in rows of φ: mean, rest of the scatter's diagonal, and
             ``per_class − 2`` directions.
-        sketch: number of columns to sketch the features to; ``auto`` sketches more than 2,048 columns to 2,048 once there
-            are at least as many training nodes as columns; None disables sketching.
+        sketch: number of columns to sketch the features to; ``auto`` sketches more than 2,048 columns to 2,048 with at
+            least as many training nodes as columns; None disables sketching.
         student: train the learner's backbone from scratch at each task and predict with it. Its targets are the head's
             probabilities on all nodes of the graph and the labels of the task's training nodes. Requires
             ``head="growing"``. Forgotten nodes change the student only with the next task.
