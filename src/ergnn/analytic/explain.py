@@ -41,13 +41,17 @@ class LabelEffects:
         labels: ``[n]``.
         lam: λ.
         kernel: the kernel.
+        nodes: ids of the rows; by default their positions.
 
     Attributes:
         classes: the classes, ascending, in the order of the columns of scores.
         column: the column of each row's label.
     """
 
-    def __init__(self, rows: Tensor, labels: Tensor, lam: float, kernel: Kernel | None = None) -> None:
+    def __init__(
+        self, rows: Tensor, labels: Tensor, lam: float, kernel: Kernel | None = None, nodes: Tensor | None = None
+    ) -> None:
+        self.nodes = torch.arange(labels.numel(), device=labels.device) if nodes is None else nodes
         self.rows, self.labels, self.lam, self.kernel = rows.double(), labels, lam, kernel or Kernel()
         self.classes, self.column, self.sizes = torch.unique(labels, return_inverse=True, return_counts=True)
         self.targets = torch.nn.functional.one_hot(self.column, self.classes.numel()).double()
@@ -194,7 +198,8 @@ class _Inverse:
 
 
 def effects_of(known: LabeledRows) -> LabelEffects:
-    return LabelEffects(known.rows, known.labels, known.lam, known.kernel)
+    """Return what the labels of a solved head do."""
+    return LabelEffects(known.rows, known.labels, known.lam, known.kernel, known.nodes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +210,7 @@ class Explanation:
         classes: the classes, in the order of all columns.
         scores: of the node, per class.
         probabilities: ``softmax(τ scores)``.
-        labels: of the labeled nodes.
+        nodes, labels: the labeled nodes.
         terms: of each labeled node, in the score of its label.
         without: the predicted column without each labeled node.
     """
@@ -213,6 +218,7 @@ class Explanation:
     classes: Tensor
     scores: Tensor
     probabilities: Tensor
+    nodes: Tensor
     labels: Tensor
     terms: Tensor
     without: Tensor
@@ -253,10 +259,10 @@ def explain(effects: LabelEffects, rows: Tensor, temperature: float) -> list[Exp
     """Explain the scores of each row of φ."""
     terms, without = effects.terms(rows), effects.predictions_without(rows)
     scores = terms @ effects.targets
-    shared = effects.classes, torch.softmax(temperature * scores, 1)
+    probabilities = torch.softmax(temperature * scores, 1)
     return [
-        Explanation(shared[0], score, probability, effects.labels, term, predicted)
-        for score, probability, term, predicted in zip(scores, shared[1], terms, without, strict=True)
+        Explanation(effects.classes, score, probability, effects.nodes, effects.labels, term, predicted)
+        for score, probability, term, predicted in zip(scores, probabilities, terms, without, strict=True)
     ]
 
 
@@ -265,11 +271,14 @@ class Doubts:
     """How well each label fits the head that is solved without it.
 
     Args:
+        nodes, labels: the labeled nodes.
         probability: of the label; NaN where no other node has it.
         column: the column of the most probable class without the label.
         best: its probability.
     """
 
+    nodes: Tensor
+    labels: Tensor
     probability: Tensor
     column: Tensor
     best: Tensor
@@ -286,7 +295,8 @@ def doubts(effects: LabelEffects, temperature: float) -> Doubts:
     probabilities = torch.softmax(temperature * scores, 1)
     best, column = probabilities.max(1)
     own = probabilities.gather(1, effects.column[:, None]).flatten()
-    return Doubts(torch.where(effects.sizes[effects.column] > 1, own, torch.nan), column, best)
+    own = torch.where(effects.sizes[effects.column] > 1, own, torch.nan)
+    return Doubts(effects.nodes, effects.labels, own, column, best)
 
 
 def plant_errors(effects: LabelEffects, share: float, seed: int = 0) -> tuple[LabelEffects, Tensor]:
@@ -299,7 +309,8 @@ def plant_errors(effects: LabelEffects, share: float, seed: int = 0) -> tuple[La
     other = 1 + torch.randint(classes - 1, (chosen.numel(),), generator=generator).to(chosen.device)
     column, wrong = effects.column.clone(), torch.zeros_like(effects.column, dtype=torch.bool)
     column[chosen], wrong[chosen] = (column[chosen] + other) % classes, True
-    return LabelEffects(effects.rows, effects.classes[column], effects.lam, effects.kernel), wrong
+    planted = LabelEffects(effects.rows, effects.classes[column], effects.lam, effects.kernel, effects.nodes)
+    return planted, wrong
 
 
 def average_precision(order: Tensor, wrong: Tensor) -> float:

@@ -195,6 +195,7 @@ def confusion_text(names: Sequence[str], entries: Sequence[Sequence[int]]) -> st
 def as_text(report: dict[str, Any], max_rows: int | None = None) -> str:
     """Format the result for a terminal, with at most ``max_rows`` stored nodes and classes."""
     from ergnn.folder.page import buffer_table, class_table
+    from ergnn.folder.why_page import audit_words
     from ergnn.pages.table import Table, percent
 
     graph, lost = report["graph"], "drop" if report["exact"] else "forgetting"
@@ -218,6 +219,8 @@ def as_text(report: dict[str, Any], max_rows: int | None = None) -> str:
     if report.get("offline"):
         lines.append(offline_line(report["offline"]))
     lines += watch_lines(report)
+    if report["doubts"]:
+        lines += [f"labels: {text}; ergnn audit lists them" for text in audit_words(report["doubts"])]
     updates = [
         [
             str(u["update"] + 1),

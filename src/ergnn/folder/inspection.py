@@ -21,6 +21,7 @@ from ergnn.folder.encoding import describe_columns
 from ergnn.folder.network import CHUNK
 from ergnn.folder.row_cache import trained_classes
 from ergnn.folder.snapshot import Snapshot, open_snapshot, read_staged
+from ergnn.folder.why import audit_labels
 from ergnn.learning.evaluation import Record, forgetting, measures
 from ergnn.learning.watch.calibration import calibration
 from ergnn.learning.watch.drift import SAMPLES, Drift, drift_test, node_aspects
@@ -30,6 +31,8 @@ ROWS = 1000
 """Nodes per role (training, validation, any) that calibration and the score of unknown classes use at most."""
 MIN_NODES = 10
 """Nodes per side that a test of drift needs."""
+DOUBTS, INSPECTED = 20, 2000
+"""Labels that look wrong to list, in a folder with at most so many training labels."""
 TRAIN = SPLITS.index("train")
 
 
@@ -65,8 +68,18 @@ def inspect_snapshot(snapshot: Snapshot) -> dict[str, Any]:
         "watch": watch_snapshot(snapshot),
         "per_class": held_out.per_class(),
         "confusion": [[int(i), int(j), int(confusion[i, j])] for i, j in zip(*confusion.nonzero(), strict=True)],
+        "doubts": _doubts(snapshot),
         "buffer": buffer_rows(snapshot),
     }
+
+
+def _doubts(snapshot: Snapshot) -> dict[str, Any] | None:
+    """The training labels that look wrong; None without a closed form, and with many labels, where it takes long."""
+    labels = len(snapshot.graph.split("train")[0])
+    if not (snapshot.learner.exact and snapshot.learner.num_tasks and labels <= INSPECTED):
+        return None
+    report = audit_labels(snapshot, DOUBTS)
+    return {**report, "rows": [row for row in report["rows"] if row["class"] != row["label"]]}
 
 
 def why_accuracy_falls(records: Sequence[Record], exact: bool) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ergnn.folder.why_page import audit_table
 from ergnn.learning.evaluation import accuracy_matrix
 from ergnn.learning.metrics import accuracy_map
 from ergnn.learning.watch.drift import ALPHA
@@ -177,6 +178,7 @@ def _tables(inspection: dict[str, Any]) -> list[Table]:
         _table("updates", "Updates", "lll", ["update", "name", "classes learned", *counts], learned),
         _table("input-drift", "Input drift", "ll", ["update", "result", *(f"p, {name}" for name in ASPECTS)], drift),
         _table("calibration", "Calibration", "l", ["probability %", "nodes", "mean probability %", "right %"], bins),
+        *([audit_table(inspection["doubts"])] if inspection["doubts"] else []),
         buffer_table(inspection, MOST_REMEMBERED),
         _table("bytes", "Bytes on disk", "l", ["part", "bytes"], list(map(list, inspection["bytes"].items()))),
         _table("versions", "Versions that are kept", "l", ["version"], [[str(one)] for one in inspection["versions"]]),

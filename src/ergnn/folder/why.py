@@ -38,11 +38,9 @@ SIMILAR = 3
 """Similar labeled nodes that an audit names."""
 MOST_CANDIDATES = 20_000
 """Nodes that are compared when nodes to label are chosen; of more, those evenly spaced."""
-INSPECTED = 2000
-"""``ergnn inspect`` audits the labels of a folder with at most this many."""
 
-_EFFECTS: Cache[tuple[Array, LabelEffects]] = Cache(limit=1)
-"""Labeled nodes and what their labels do, of the graph that was asked for last."""
+_EFFECTS: Cache[LabelEffects] = Cache(limit=1)
+"""Of the graph that was asked for last."""
 
 
 def explain_nodes(snapshot: Snapshot, ids: Sequence[str], most: int = MOST_TERMS) -> list[dict[str, Any]]:
@@ -54,22 +52,20 @@ def explain_nodes(snapshot: Snapshot, ids: Sequence[str], most: int = MOST_TERMS
         most: labeled nodes and columns that are listed, those with the largest terms.
     """
     check_at_least(1, count=most)
-    (labeled, effects), nodes = _effects(snapshot), find_all(snapshot.graph, ids)
+    effects, nodes = _effects(snapshot), find_all(snapshot.graph, ids)
     wanted, place = np.unique(nodes, return_inverse=True)
     rows = snapshot.learner.rows(snapshot.graph, wanted)  # type: ignore[union-attr]
     explanations = explain(effects, rows, _temperature(snapshot))
-    return [_explanation(snapshot, name, node, labeled, explanations[row], most)
-            for name, node, row in zip(ids, nodes, place, strict=True)]  # fmt: skip
+    named = zip(ids, nodes, place, strict=True)
+    return [_explanation(snapshot, name, node, explanations[row], most) for name, node, row in named]
 
 
-def _explanation(
-    snapshot: Snapshot, name: str, node: int, labeled: Array, found: Explanation, most: int
-) -> dict[str, Any]:
+def _explanation(snapshot: Snapshot, name: str, node: int, found: Explanation, most: int) -> dict[str, Any]:
     classes = [snapshot.classes[c] for c in found.classes.tolist()]
     best, second = found.best, found.second
     shown = found.order[:most].tolist()
     deciding = found.deciding
-    rows = _labeled_rows(snapshot, labeled, [*shown, *deciding[:1]])
+    rows = _labeled_rows(snapshot, found.nodes[[*shown, *deciding[:1]]])
     terms = [
         {**row, "term": float(found.terms[i]), "share": float(found.shares[i])}
         for row, i in zip(rows, shown, strict=False)
@@ -84,7 +80,7 @@ def _explanation(
         "margin": found.margin,
         "scores": dict(zip(classes, found.scores.tolist(), strict=True)),
         "terms": terms,
-        "num_terms": len(labeled),
+        "num_terms": found.nodes.numel(),
         "deciding": {**rows[-1], "then": _named(classes, int(found.without[deciding[0]]))} if deciding else None,
         "num_deciding": len(deciding),
         "features": _features(snapshot, node, best, second, most),
@@ -96,9 +92,9 @@ def _named(classes: Sequence[str], column: int) -> str | None:
     return classes[column] if column >= 0 else None
 
 
-def _labeled_rows(snapshot: Snapshot, labeled: Array, chosen: Sequence[int]) -> list[dict[str, Any]]:
-    """Id, label and update of some labeled nodes, given their positions."""
-    nodes = labeled[list(chosen)]
+def _labeled_rows(snapshot: Snapshot, chosen: Tensor) -> list[dict[str, Any]]:
+    """Id, label and update of some labeled nodes."""
+    nodes = chosen.cpu().numpy()
     classes, _, updates = snapshot.graph.labels(nodes)
     return [
         {"id": name, "label": snapshot.classes[c], "update": int(update) + 1}
@@ -184,7 +180,7 @@ def audit_labels(snapshot: Snapshot, most: int | None = None, plant: float = 0.0
     """
     if not 0 <= plant < 1:
         raise InputError(f"plant is {plant}; it must be a share of the labels, from 0 to below 1")
-    labeled, effects = _effects(snapshot)
+    effects = _effects(snapshot)
     wrong = None
     if plant:
         effects, wrong = plant_errors(effects, plant)
@@ -192,7 +188,7 @@ def audit_labels(snapshot: Snapshot, most: int | None = None, plant: float = 0.0
     order = found.order()
     classes = [snapshot.classes[c] for c in effects.classes.tolist()]
     shown = order[:most].tolist()
-    names = _labeled_rows(snapshot, labeled, shown)
+    names = _labeled_rows(snapshot, found.nodes[shown])
     given = effects.column.tolist()
     rows = [
         {
@@ -200,13 +196,13 @@ def audit_labels(snapshot: Snapshot, most: int | None = None, plant: float = 0.0
             "probability": float(found.probability[i]),
             "class": classes[int(found.column[i])],
             "class_probability": float(found.best[i]),
-            "similar": _labeled_rows(snapshot, labeled, effects.most_similar(i, SIMILAR)),
+            "similar": _labeled_rows(snapshot, found.nodes[effects.most_similar(i, SIMILAR)]),
             **({} if wrong is None else {"planted": bool(wrong[i])}),
         }
         for row, i in zip(names, shown, strict=True)
     ]
     report: dict[str, Any] = {
-        "labels": len(labeled),
+        "labels": found.nodes.numel(),
         "compared": len(order),
         "doubtful": int((found.column[order] != effects.column[order]).sum()),
         "rows": rows,
@@ -234,7 +230,7 @@ def suggest_nodes(
     """
     check_at_least(1, count=count)
     check_choice("by", by, BY)
-    effects, graph = _effects(snapshot)[1], snapshot.graph
+    effects, graph = _effects(snapshot), snapshot.graph
     nodes = graph.nodes() if among is None else np.unique(find_all(graph, among))
     candidates = nodes[graph.labels(nodes)[0] < 0]
     if not len(candidates):
@@ -262,8 +258,8 @@ def suggest_nodes(
     return {"by": by, "candidates": len(candidates), "unlabeled": of, "rows": rows_out}
 
 
-def _effects(snapshot: Snapshot) -> tuple[Array, LabelEffects]:
-    """Labeled nodes, ascending, and what their labels do."""
+def _effects(snapshot: Snapshot) -> LabelEffects:
+    """What the training labels do; an error without any, and without a closed form."""
     learner: Any = snapshot.learner
     if not learner.exact:
         method = f"method {snapshot.settings.config.method!r}"
@@ -274,11 +270,9 @@ def _effects(snapshot: Snapshot) -> tuple[Array, LabelEffects]:
     if not learner.num_tasks:
         raise InputError(f"{snapshot.root}: there are no training labels yet; observe labeled nodes first")
 
-    def compute() -> tuple[Array, LabelEffects]:
-        known = learner.labeled_rows(snapshot.graph)
-        return known.nodes.cpu().numpy(), effects_of(known)
-
-    return _EFFECTS.get([snapshot.graph], compute, snapshot.version.number)
+    return _EFFECTS.get(
+        [snapshot.graph], lambda: effects_of(learner.labeled_rows(snapshot.graph)), snapshot.version.number
+    )
 
 
 def _temperature(snapshot: Snapshot) -> float:

@@ -137,8 +137,9 @@ def _figures(node: dict[str, Any]) -> Iterator[tuple[str, str, Drawing]]:
     around = node["neighborhood"]
     terms = node["terms"]
     looks = class_looks([*_compared(node), *(row["label"] for row in terms), *(n["class"] for n in around["nodes"])])
-    text = f"{len(around['nodes'])} nodes within two steps, at most 30; hollow circles are predictions."
-    yield "Neighborhood", text, neighborhood_map(around, looks)
+    others = len(around["nodes"]) - 1
+    about = f"{others} nodes within two steps, of at most 29. Hollow circles are predictions, full ones are labels."
+    yield "Neighborhood", about if others else "It has no neighbors.", neighborhood_map(around, looks)
     bars = [
         (row["id"], row["term"], looks[row["label"]], f"{row['id']}, {row['label']}: {row['term']:+.4f}")
         for row in terms

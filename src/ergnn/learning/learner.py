@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ergnn.analytic.explain import Doubts, Explanation
 from ergnn.config.errors import InputError, check_choice
 from ergnn.config.learner_config import LearnerConfig
 from ergnn.config.registry import name_of
@@ -19,6 +20,7 @@ from ergnn.engine.cache import Cache
 from ergnn.engine.hardware import find_device, use_threads
 from ergnn.engine.outputs import CHUNK, logits_of, prefers_layers
 from ergnn.engine.plain import PlainModel
+from ergnn.learning import why
 from ergnn.learning.callbacks.base import Callback
 from ergnn.learning.metrics import METRICS, accuracy
 from ergnn.learning.observing import copied, observe_together, restore, snapshot
@@ -181,6 +183,31 @@ class Learner:
         known = self.heads.kind != "growing" if task_known is None else task_known
         predicted = self.predict(nodes, task.id if known else None, task.graph if task.own_graph else None)
         return accuracy(predicted, task.graph.y.to(self.device)[nodes])
+
+    def explain(self, node: int, graph: Graph | None = None) -> Explanation:
+        """Return the terms of all labeled nodes in the scores of a node, and what would change its class.
+
+        Only ``method="analytic"`` with ``memory="nodes"`` can be explained; so it is for :meth:`audit` and
+        :meth:`suggest`.
+        """
+        return why.explain(self, self._ready(graph), node)
+
+    def audit(self, graph: Graph | None = None) -> Doubts:
+        """Return, for each training label, its probability under the head without it, and the class it would get."""
+        return why.audit(self, self._ready(graph))
+
+    def suggest(
+        self, count: int, among: Tensor | None = None, by: str = "variance", graph: Graph | None = None
+    ) -> Tensor:
+        """Return nodes whose labels would help most, best first; see :func:`ergnn.analytic.explain.choose`.
+
+        Args:
+            count: number of nodes.
+            among: candidates; by default all nodes. Training nodes are left out.
+            by: ``variance``, ``margin`` or ``random``.
+            graph: graph of the nodes; by default that of the latest task.
+        """
+        return why.suggest(self, self._ready(graph), count, among, by)
 
     def examples(self, graph: Graph, nodes: Tensor, task: int) -> Examples:
         """Return nodes of a task (given by number) as examples with the loss of the method."""

@@ -35,7 +35,11 @@ def neighborhood_map(found: Mapping[str, Any], looks: Mapping[str, str]) -> Draw
             ``edges``, pairs of positions.
         looks: style class of each class; nodes without a label are hollow.
     """
-    nodes, half = found["nodes"], RINGS[-1] + 18
+    nodes = found["nodes"]
+    shown = [name for name in looks if any(node["class"] == name for node in nodes)]
+    entries = [(looks[name], short(name)) for name in shown]
+    entries += [("c-all", "label"), ("c-all alt", "prediction")]
+    half = max(RINGS[max(node["distance"] for node in nodes)] + 18, 9.0 * len(entries) + 6)
     links: dict[int, list[int]] = {i: [] for i in range(len(nodes))}
     for u, v in found["edges"]:
         links[u].append(v)
@@ -58,9 +62,6 @@ def neighborhood_map(found: Mapping[str, Any], looks: Mapping[str, str]) -> Draw
         dot = mark(x, y, 9.0 if node["distance"] == 0 else 5.5, f"{node['id']}: {how} {node['class']}")
         elements.append(f'<g class="series {kind}">{dot}</g>')
     left = 2 * half + 16
-    shown = [name for name in looks if any(node["class"] == name for node in nodes)]
-    entries = [(looks[name], short(name)) for name in shown]
-    entries += [("c-all", "label"), ("c-all alt", "prediction")]
     for row, (look, name) in enumerate(entries):
         y = half + 18 * (row - (len(entries) - 1) / 2)
         elements.append(f'<g class="series {look}">{mark(left, y, 5, name)}{text(left + 12, y + 4, name, "label")}</g>')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 from ergnn import __version__
 from ergnn.config.errors import BusyError, FolderError, InputError
+from ergnn.folder import why
 from ergnn.folder.spool import IDS, OUTCOMES, Job
 from ergnn.serve import requests as schema
 from ergnn.serve.limits import Guard, one_line
@@ -24,6 +25,8 @@ from ergnn.serve.uploads import JSON, TYPES, MediaTypeError, read_upload, save_u
 
 SMALL = 256
 """Maximum number of known ids that are looked up without a thread."""
+MOST_EXPLAINED = 100
+"""Maximum number of nodes to explain in a request."""
 ERRORS: dict[int | str, dict[str, Any]] = {
     code: {"model": schema.Problem, "description": text}
     for code, text in {
@@ -77,6 +80,7 @@ def make_app(service: Service, token: str | None = None) -> FastAPI:
     app.add_middleware(Guard, limits=service.limits, token=token, metrics=service.metrics)
     _add_errors(app, service)
     _add_reading(app, service)
+    _add_explaining(app, service)
     _add_writing(app, service)
     _add_pages(app, service)
     return app
@@ -163,6 +167,35 @@ def _add_reading(app: FastAPI, service: Service) -> None:
     async def metrics() -> Response:
         """Return figures for Prometheus."""
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _add_explaining(app: FastAPI, service: Service) -> None:
+    async def answer(ask: Callable[..., Any], *given: Any) -> dict[str, Any]:
+        version = service.served
+        found = await service.answer(lambda: ask(version.snapshot, *given))
+        return {"version": version.number, **(found if isinstance(found, dict) else {"nodes": found})}
+
+    @app.get("/explain")
+    async def explain(
+        id: Annotated[list[str], Query(min_length=1, max_length=MOST_EXPLAINED, description="a node of the graph")],
+        count: Annotated[int, Query(ge=1, le=1000, description="labeled nodes and columns to list")] = 10,
+    ) -> dict[str, Any]:
+        """Explain the classes of nodes: terms of labeled nodes, distances and columns, and what would change the class.
+        Only the closed form can be explained."""
+        return await answer(why.explain_nodes, id, count)
+
+    @app.get("/audit")
+    async def audit(count: Annotated[int, Query(ge=1, le=10_000)] = 20) -> dict[str, Any]:
+        """List the training labels that look wrong to all others, those that fit least first."""
+        return await answer(why.audit_labels, count)
+
+    @app.get("/suggest")
+    async def suggest(
+        count: Annotated[int, Query(ge=1, le=1000)] = 50,
+        by: Annotated[str, Query(description="variance, margin or random")] = "variance",
+    ) -> dict[str, Any]:
+        """List nodes without a label whose labels would help most, best first."""
+        return await answer(why.suggest_nodes, count, None, by)
 
 
 async def _job(service: Service, id: str) -> Job:
