@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from ergnn import Learner
-from ergnn.analytic.explain import LabelEffects, average_precision, choose, doubts, effects_of, margins, spread_out
+from ergnn.analytic.explain import BY, LabelEffects, average_precision, choose, doubts, effects_of
 from ergnn.data import Graph
 from ergnn.data.datasets import load_graph
 from ergnn.data.stream import Task
@@ -33,7 +33,6 @@ from ergnn.methods.analytic import Analytic
 GRAPHS = "cora,citeseer,cora-ml,photo,pubmed"
 TRAIN, POOL = 1000, 3000
 STEPS = (20, 40, 60, 80, 100, 150, 200)
-RULES = ("random", "margin", "variance", "variance of unsure nodes")
 
 
 def draw(graph: Graph, count: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -102,11 +101,7 @@ def suggest(graph: Graph, seed: int, rule: str) -> dict[str, float]:
         if more and rule == "random":
             labeled = torch.cat([labeled, rest[:more]])
         elif more:
-            rows = head.rows(graph, rest)
-            if rule in ("variance", "margin"):
-                chosen = choose(effects, rows, more, rule, temperature)
-            else:
-                chosen = spread_out(effects, rows, more, 1 - margins(effects, rows, temperature))[0]
+            chosen = choose(effects, head.rows(graph, rest), more, rule, temperature)
             labeled = torch.cat([labeled, rest[chosen]])
     return out
 
@@ -127,7 +122,7 @@ def main() -> None:
     parser.add_argument("what", choices=("audit", "suggest"))
     parser.add_argument("--graphs", default=GRAPHS)
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--rules", default=",".join(RULES))
+    parser.add_argument("--rules", default=",".join(reversed(BY)))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--no-network", action="store_true", help="leave out the GCN")
     parser.add_argument("-o", "--out", type=Path)

@@ -1,15 +1,21 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from ergnn import Learner
 from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency
 from ergnn.analytic.explain import LabelEffects, doubts, split_by_feature, spread_out
 from ergnn.analytic.kernels import Kernel
 from ergnn.analytic.ridge import class_weights
+from ergnn.config.errors import InputError
+from ergnn.data import Graph
+from ergnn.data.stream import Task
 from tests.graphs import graphs, random_graph
 
 KERNELS = st.sampled_from([Kernel(), Kernel(0.7), Kernel(2.0)])
@@ -80,13 +86,13 @@ def test_rows_are_chosen_as_by_brute_force(n: int, width: int) -> None:
     rows, labels, _ = draw_rows(n, width, 3, n)
     candidates = draw_rows(30, width, 3, 7)[0].double()
     candidates[20:] = candidates[:10]  # duplicates: their labels add little
-    effects, importance = LabelEffects(rows, labels, 0.1), torch.rand(30, dtype=torch.float64)
-    chosen, left = spread_out(effects, candidates, 6, importance)
+    effects = LabelEffects(rows, labels, 0.1)
+    chosen, left = spread_out(effects, candidates, 6)
     w, rows = class_weights(labels), rows.double()
     gram = (w[:, None] * rows).T @ rows + 0.1 * torch.eye(width, dtype=torch.float64)
 
     def total(gram: Tensor) -> float:
-        return float((candidates @ torch.linalg.inv(gram) * candidates).sum(1) @ importance)
+        return float((candidates @ torch.linalg.inv(gram) * candidates).sum())
 
     start = total(gram)
     for step, (pick, share) in enumerate(zip(chosen, left, strict=True)):
@@ -98,7 +104,7 @@ def test_rows_are_chosen_as_by_brute_force(n: int, width: int) -> None:
 
 
 @given(graph=graphs(), name=st.sampled_from(["hops", "ppr"]), sketch=st.sampled_from([None, 2]))
-def test_features_and_distances_add_up_to_the_score(graph, name: str, sketch: int | None) -> None:
+def test_features_and_distances_add_up_to_the_score(graph: Graph, name: str, sketch: int | None) -> None:
     if sketch is not None and graph.num_features <= sketch:
         sketch = None
     feature_map = FEATURE_MAPS.create(name)
@@ -133,3 +139,48 @@ def test_labels_that_do_not_fit_come_first() -> None:
     assert set(order[:6]) == set(range(6))
     assert sorted(order) == [i for i in range(120) if i != 100]
     assert torch.equal(found.column[:6], truth[:6])
+
+
+@given(graph=graphs(), seed=st.integers(0, 99))
+def test_a_learner_explains_its_own_prediction(graph: Graph, seed: int) -> None:
+    """After a correction and a deletion, terms add up to the scores, and a deleted label changes what was said."""
+    graph = replace(graph, y=graph.y.clamp(min=0))
+    learner = Learner("sgc", "analytic", head="growing", feature_map="hops", lam=0.1)
+    order = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(seed))
+    train, rest = order[: graph.num_nodes // 2].sort().values, order[graph.num_nodes // 2 :]
+    learner.observe(Task(0, graph, train, rest[:0], rest, tuple(range(graph.num_classes))))
+    head = learner.method
+    head.learn(graph, train[:1], (graph.y[train[:1]] + 1) % graph.num_classes)
+    learner.forget_nodes(train[1:2])
+    node = int(rest[0])
+    found = learner.explain(node)
+    assert train[1] not in found.nodes
+    assert found.terms.sum() == pytest.approx(float(found.scores.sum()), abs=1e-9)
+    scores = head.head_scores(graph, torch.tensor([node]), found.classes)[0] / head.solution.temperature
+    torch.testing.assert_close(found.scores, scores.double(), rtol=0, atol=1e-9)
+    for i in found.deciding[:1]:
+        learner.forget_nodes(found.nodes[i : i + 1])
+        again = learner.explain(node)
+        if again.margin > 1e-9:  # features of one column give ties
+            assert int(again.classes[again.best]) == int(found.classes[found.without[i]])
+    doubted = learner.audit()
+    assert torch.equal(doubted.nodes, learner.explain(node).nodes)
+    assert not torch.isin(learner.suggest(3, among=torch.cat([rest, train])), doubted.nodes).any()
+
+
+def test_learners_without_a_closed_form_say_so() -> None:
+    graph = random_graph()
+    nodes = torch.arange(20)
+    for method, options, message in (
+        ("finetune", {"epochs": 1}, "trains a network, and only the closed form can be explained"),
+        ("analytic", {"memory": "statistics"}, "use memory='nodes'"),
+    ):
+        learner = Learner("gcn", method, head="growing", **options)
+        learner.observe(Task(0, graph, nodes, nodes[:0], nodes, (0, 1, 2, 3)))
+        with pytest.raises(InputError, match=message):
+            learner.explain(0)
+    learner = Learner("sgc", "analytic", head="growing").observe(Task(0, graph, nodes, nodes[:0], nodes, (0, 1, 2, 3)))
+    with pytest.raises(InputError, match="node is 40; it must be 0 to 39"):
+        learner.explain(40)
+    with pytest.raises(InputError, match="nothing is left to label"):
+        learner.suggest(2, among=nodes)

@@ -10,9 +10,13 @@ import pytest
 from fastapi.testclient import TestClient
 
 from ergnn.folder import LearnerFolder, Settings
+from ergnn.folder.why import audit_labels, explain_nodes, suggest_nodes
+from ergnn.serve.app import make_app
 from ergnn.serve.metrics import Metrics
 from ergnn.serve.model import load_version
+from ergnn.serve.service import Service
 from folder.growing import edges_of, make_updates, nodes_of, quick, x_of
+from serve.conftest import BASE
 from serve.running import wait_for
 
 IDS = ["n0", "n7", "n41", "n7"]
@@ -169,3 +173,36 @@ def test_figures_are_absent_until_they_are_computed() -> None:
     assert b"ergnn_calibration_error 0.25" in metrics.text()
     metrics.show(found | {"watch": {"drift": None, "calibration": None, "unknown": None}})
     assert b"ergnn_calibration_error" not in metrics.text()
+
+
+def test_explanations_are_those_of_the_folder(tmp_path: Path) -> None:
+    folder = LearnerFolder.create(tmp_path / "d", Settings.from_settings({"method": "analytic", "feature_map": "hops"}))
+    for nodes, edges in make_updates(2):
+        folder.observe(nodes, edges)
+    with folder.snapshot() as snapshot:
+        explained, audited = explain_nodes(snapshot, IDS), audit_labels(snapshot, 5)
+        suggested = suggest_nodes(snapshot, 4, by="margin")
+    with TestClient(make_app(Service(folder.root)), BASE, raise_server_exceptions=False) as client:
+        answer = client.get("/explain", params={"id": IDS}).json()
+        assert answer["version"] == 2
+        for mine, theirs in zip(answer["nodes"], explained, strict=True):
+            assert mine.pop("scores") == pytest.approx(theirs.pop("scores"))
+            assert [row["id"] for row in mine["terms"]] == [row["id"] for row in theirs["terms"]]
+            assert (mine["class"], mine["deciding"]) == (theirs["class"], theirs["deciding"])
+        assert [row["id"] for row in client.get("/audit?count=5").json()["rows"]] == [r["id"] for r in audited["rows"]]
+        rows = client.get("/suggest?count=4&by=margin").json()["rows"]
+        assert [row["id"] for row in rows] == [row["id"] for row in suggested["rows"]]
+        for path, message in {
+            "/explain?id=nobody": "node 'nobody' is not in the graph",
+            "/explain": "id: Field required",
+            "/suggest?by=best": "unknown by 'best'",
+        }.items():
+            refused = client.get(path)
+            assert refused.status_code == 422
+            assert message in refused.json()["error"]
+
+
+def test_networks_are_not_explained(reader: TestClient) -> None:
+    refused = reader.get("/explain", params={"id": "n0"})
+    assert refused.status_code == 422
+    assert "only the closed form can be explained" in refused.json()["error"]

@@ -348,9 +348,7 @@ def margins(effects: LabelEffects, rows: Tensor, temperature: float) -> Tensor:
     return top[:, 0] - (top[:, 1] if top.size(1) > 1 else 0)
 
 
-def spread_out(
-    effects: LabelEffects, rows: Tensor, count: int, importance: Tensor | None = None
-) -> tuple[list[int], list[float]]:
+def spread_out(effects: LabelEffects, rows: Tensor, count: int) -> tuple[list[int], list[float]]:
     """Choose rows one by one whose labels reduce the variance of all the most.
 
     With a label of weight 1 for row v, the variance of u falls by ``cov(u, v)² / (1 + var(v))``, where ``cov`` and
@@ -360,25 +358,23 @@ def spread_out(
         effects: of the labels so far.
         rows: φ of the candidates.
         count: number of rows to choose.
-        importance: of the variance of each row; by default all are equal.
 
     Returns:
         The chosen rows, and the share of the summed variance that is left after each.
     """
     total, left = rows.size(0), []
     places = torch.linspace(0, total - 1, min(total, REFERENCES), dtype=torch.float64).long().to(rows.device)
-    weight = effects.rows.new_ones(total) if importance is None else importance
     between, variance = effects.covariances(rows, rows[places]), effects.variances(rows)
-    before = after = float(variance[places] @ weight[places])
+    before = after = float(variance[places].sum())
     chosen: list[int] = []
     columns = between.new_zeros(total, 0)
     for _ in range(min(count, total)):
-        gain = torch.cat([part.square() @ weight[places] for part in between.split(ROW_BLOCK)]) / (1 + variance)
+        gain = torch.cat([part.square().sum(1) for part in between.split(ROW_BLOCK)]) / (1 + variance)
         gain[chosen] = -1
         pick = int(gain.argmax())
         column = effects.covariances(rows, rows[pick : pick + 1])[:, 0] - columns @ columns[pick]
         column /= (1 + column[pick]).sqrt()
-        after -= float(column[places].square() @ weight[places])
+        after -= float(column[places].square().sum())
         between.addr_(column, column[places], alpha=-1)
         variance -= column.square()
         columns = torch.cat([columns, column[:, None]], 1)
