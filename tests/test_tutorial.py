@@ -19,7 +19,19 @@ from ergnn.folder import LearnerFolder
 PAGE = ROOT / "docs" / "tutorial.md"
 SCRIPT = ROOT / "examples" / "growing" / "tutorial.py"
 FILES = ("after-1.csv", "after-5.csv", "after-5-all.csv", "all.csv")
-COMMANDS = {"init", "observe", "predict", "evaluate", "inspect", "rollback", "forget", "export"}
+COMMANDS = {
+    "init",
+    "observe",
+    "predict",
+    "evaluate",
+    "inspect",
+    "explain",
+    "audit",
+    "suggest",
+    "rollback",
+    "forget",
+    "export",
+}
 
 
 def environment() -> dict[str, str]:

@@ -7,18 +7,22 @@ import csv
 import json
 from typing import Any
 
-from ergnn.cli.folder_options import add_command, use_threads
-from ergnn.cli.options import add_threads, count, output
+from ergnn.cli.folder_options import add_command
+from ergnn.cli.options import count, output
 
 
 def add(commands: Any) -> None:
     parser = add_command(
-        commands, "audit", audit_command, "list training labels that look wrong to all others (closed form only)"
+        commands,
+        "audit",
+        audit_command,
+        "list training labels that look wrong to all others (closed form only)",
+        "version",
+        "json",
+        "threads",
     )
     parser.add_argument("--count", metavar="N", type=count, default=20, help="list N labels (default: 20)")
     parser.add_argument("-o", "--out", metavar="FILE.csv", help="write all labels to a file instead, in this order")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
-    parser.add_argument("--version", metavar="N", type=int, help="use a stored version (default: the current one)")
     parser.add_argument(
         "--plant",
         metavar="SHARE",
@@ -26,7 +30,6 @@ def add(commands: Any) -> None:
         default=0.0,
         help="give this share of the labels another class first, in memory only, and report how many are found",
     )
-    add_threads(parser)
 
 
 def audit_command(args: argparse.Namespace) -> int:
@@ -34,7 +37,6 @@ def audit_command(args: argparse.Namespace) -> int:
     from ergnn.folder.why import audit_labels
     from ergnn.folder.why_page import audit_table, audit_words
 
-    use_threads(args)
     with LearnerFolder(args.folder).snapshot(args.version) as snapshot:
         report = audit_labels(snapshot, None if args.out else args.count, args.plant)
     if args.out:

@@ -7,22 +7,25 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from ergnn.cli.folder_options import add_columns, add_command, read_tables, use_threads
-from ergnn.cli.options import add_threads, count, output
+from ergnn.cli.folder_options import add_columns, add_command, read_tables
+from ergnn.cli.options import count, output
 
 
 def add(commands: Any) -> None:
     parser = add_command(
-        commands, "explain", explain_command, "show which labels and features gave nodes their class (closed form only)"
+        commands,
+        "explain",
+        explain_command,
+        "show which labels and features gave nodes their class (closed form only)",
+        "version",
+        "json",
+        "threads",
     )
     parser.add_argument("--nodes", metavar="FILE", required=True, help="file with the ids of nodes of the graph")
     parser.add_argument("-o", "--out", metavar="FILE.html", help="write an HTML page instead of printing text")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    parser.add_argument("--version", metavar="N", type=int, help="use a stored version (default: the current one)")
     parser.add_argument(
         "--count", metavar="N", type=count, default=10, help="list N labeled nodes and N columns (default: 10)"
     )
-    add_threads(parser)
     add_columns(parser)
 
 
@@ -30,7 +33,6 @@ def explain_command(args: argparse.Namespace) -> int:
     from ergnn.folder import LearnerFolder
     from ergnn.folder.why import explain_nodes
 
-    use_threads(args)
     folder = LearnerFolder(args.folder)
     args.edges = None
     nodes, _ = read_tables(args, folder.settings.limits)

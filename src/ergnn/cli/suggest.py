@@ -7,13 +7,19 @@ import csv
 import json
 from typing import Any
 
-from ergnn.cli.folder_options import add_columns, add_command, read_tables, use_threads
-from ergnn.cli.options import add_threads, count, output
+from ergnn.cli.folder_options import add_columns, add_command, read_tables
+from ergnn.cli.options import count, output
 
 
 def add(commands: Any) -> None:
     parser = add_command(
-        commands, "suggest", suggest_command, "list unlabeled nodes whose labels would help most (closed form only)"
+        commands,
+        "suggest",
+        suggest_command,
+        "list unlabeled nodes whose labels would help most (closed form only)",
+        "version",
+        "json",
+        "threads",
     )
     parser.add_argument("--count", metavar="N", type=count, default=50, help="list N nodes (default: 50)")
     parser.add_argument("--among", metavar="FILE", dest="nodes", help="file with ids to choose among (default: all)")
@@ -25,9 +31,6 @@ def add(commands: Any) -> None:
         "random (default: variance)",
     )
     parser.add_argument("-o", "--out", metavar="FILE.csv", help="write CSV instead of printing a table")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
-    parser.add_argument("--version", metavar="N", type=int, help="use a stored version (default: the current one)")
-    add_threads(parser)
     add_columns(parser)
 
 
@@ -36,7 +39,6 @@ def suggest_command(args: argparse.Namespace) -> int:
     from ergnn.folder.why import suggest_nodes
     from ergnn.folder.why_page import suggestion_table, suggestion_words
 
-    use_threads(args)
     folder = LearnerFolder(args.folder)
     args.edges = None
     nodes, _ = read_tables(args, folder.settings.limits)
