@@ -56,7 +56,8 @@ class LabelEffects:
         self.classes, self.column, self.sizes = torch.unique(labels, return_inverse=True, return_counts=True)
         self.targets = torch.nn.functional.one_hot(self.column, self.classes.numel()).double()
         self.primal = self.kernel.name == "linear" and rows.size(0) > rows.size(1)
-        if self.primal:  # Σ φφᵀ / √n_c, to be scaled
+        if self.primal:  # Σ φφᵀ / √n_c, to be scaled, and Σ φ of each class
+            self._rows_of_classes = self.targets.T @ self.rows
             self._sums = self._gram(self.sizes.double().rsqrt()[self.column])
         else:
             self._sums = self.kernel(self.rows, self.rows)
@@ -145,7 +146,8 @@ class _Inverse:
     def __init__(self, of: LabelEffects, sizes: Tensor, smaller: int | None = None) -> None:
         self.of = of
         scale = sizes.sum() / sizes.sqrt().sum()
-        self.w = (scale * sizes.clamp(min=1).rsqrt())[of.column]
+        self.w_of_classes = scale * sizes.clamp(min=1).rsqrt()
+        self.w = self.w_of_classes[of.column]
         if of.primal:
             matrix = scale * of._sums
             if smaller is not None:
@@ -168,7 +170,7 @@ class _Inverse:
         """Return ``(M Y)_i / M_ii`` of some labeled nodes i."""
         of = self.of
         if of.primal:
-            weight = torch.cholesky_solve(of.rows.T @ (self.w[:, None] * of.targets), self.factor)
+            weight = torch.cholesky_solve(of._rows_of_classes.T * self.w_of_classes, self.factor)
             out = of.targets[members] - of.rows[members] @ weight
             parts = [self._reduced(of.rows[part].T) for part in members.split(ROW_BLOCK)]
             return out / (1 - self.w[members] * torch.cat(parts))[:, None]
