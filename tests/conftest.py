@@ -1,7 +1,5 @@
 """Shared fixtures and settings: no downloads, one thread, no deadlines, and access to external data sets."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The pages of the documentation and their code blocks."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Several commands in one fresh interpreter, as on a command line: what is registered in it stays there."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

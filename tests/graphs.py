@@ -1,7 +1,5 @@
 """Small random graphs for tests."""
 
-from __future__ import annotations
-
 import torch
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Small raw files in the layouts that PyG's loaders read, to test reading without the real data."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import pickle

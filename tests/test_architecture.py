@@ -1,7 +1,5 @@
 """Imports go one way (docs/architecture.md): to the left in the library, from the applications to the library."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

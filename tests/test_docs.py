@@ -1,7 +1,5 @@
 """README and documentation: commands parse, options exist, links have targets, and blocks run or say why not."""
 
-from __future__ import annotations
-
 import argparse
 import re
 from pathlib import Path

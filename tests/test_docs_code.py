@@ -1,7 +1,5 @@
 """Every code block of the README and the documentation runs, or gives a reason why not."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

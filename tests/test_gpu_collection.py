@@ -1,7 +1,5 @@
 """The GPU tests need nothing but the package and pytest: a GPU machine seldom has the extras of the other tests."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The notebooks run from start to end, and their pictures are there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The distribution: what it says about itself, and a wheel that runs in an empty environment."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -24,7 +22,6 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 def test_classifiers_name_the_versions_of_python_that_are_allowed() -> None:
     versions = [tuple(map(int, c.rsplit(" ", 1)[1].split("."))) for c in PROJECT["classifiers"] if ":: 3." in c]
     oldest = re.fullmatch(r">=(\d+)\.(\d+)", PROJECT["requires-python"])
-    assert oldest is not None
     assert versions == sorted(versions)
     assert versions[0] == tuple(map(int, oldest.groups()))
     assert sys.version_info[:2] in versions

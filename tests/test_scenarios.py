@@ -1,7 +1,5 @@
 """Every method in a scenario that it supports, and selectors of each family, from the command line."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The tutorial runs as written in an empty folder, and the first update is not forgotten after the fifth."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os
@@ -99,20 +97,6 @@ def test_output_files(done: Path) -> None:
     assert "paper-1832" not in learned
     assert "<html" in (done / "papers.html").read_text(encoding="utf-8")
     assert {path.name for path in (done / "model").iterdir()} == {"model.safetensors", "model.json"}
-
-
-@pytest.mark.slow
-def test_a_shell_runs_the_commands(tmp_path: Path) -> None:
-    lines, session = ["set -euo pipefail"], ""
-    for number, block in enumerate(blocks(PAGE)):
-        if block.language == "python":  # a session's blocks: each begins with those before it
-            session += block.body
-            (tmp_path / f"{number}.py").write_text(session, encoding="utf-8")
-            lines.append(f"python {number}.py")
-        elif block.language in SHELL:
-            lines += block.lines
-    subprocess.run(["bash", "-c", "\n".join(lines)], cwd=tmp_path, env=environment(), check=True)
-    assert accuracy(tmp_path, "after-5.csv") > accuracy(tmp_path, "after-1.csv") - 3
 
 
 @pytest.mark.slow

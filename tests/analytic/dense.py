@@ -1,7 +1,5 @@
 """The formulas with dense matrices, as independent references."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ergnn.data import Graph

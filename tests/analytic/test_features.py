@@ -1,7 +1,5 @@
 """Feature maps, operators and sketches against dense matrices."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Kernels against explicit loops, and the dual form of a head."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

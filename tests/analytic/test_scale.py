@@ -1,7 +1,5 @@
 """Memory-mapped files, blocks of rows and columns, and memory use."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Columns of different scales are standardized; bags of words and embeddings are not."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -50,7 +48,6 @@ def test_scales_of_columns_do_not_matter() -> None:
 def test_words_keep_their_share_beside_a_large_number(sparse: bool) -> None:
     x = torch.from_numpy(np.concatenate([WORDS, 1e6 * np.abs(TABLE[:, :1])], 1).astype(np.float32))
     scales = ColumnScales.fit(x)
-    assert scales is not None
     out = scales.apply(x.to_sparse_csr() if sparse else x)
     assert (out.layout == torch.sparse_csr) == sparse
     dense = out.to_dense()

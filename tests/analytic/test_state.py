@@ -1,7 +1,5 @@
 """After any sequence of changes, the head equals that of learning the final data at once."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

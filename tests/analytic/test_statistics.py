@@ -1,7 +1,5 @@
 """Statistics per class against sums over all rows, and heads solved from them against ridge regression."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

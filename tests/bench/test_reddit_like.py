@@ -1,7 +1,5 @@
 """The generator of Reddit-like graphs: reproducibility, distributions and files."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -13,8 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.reddit_like import RedditLike, files, read_files, spec, verify_files, write_files
-from benchmarks.reddit_like.edges import Ends
+from benchmarks.reddit_like import RedditLike, files, read_files, verify_files, write_files
 from ergnn.config.errors import InputError
 from ergnn.data import make_stream
 from ergnn.data.datasets import storage
@@ -46,13 +43,6 @@ def test_links_are_exact_undirected_and_unique(folder: Path) -> None:
     assert found == sorted(found)
 
 
-@pytest.mark.parametrize("edges", [2, 500_000])
-def test_any_number_of_links_is_exact(tmp_path: Path, edges: int) -> None:
-    wanted = RedditLike(nodes=2000, edges=edges, features=1)
-    found = links(write_files(wanted, tmp_path / "g"))
-    assert len(set(found)) == len(found) == edges
-
-
 def test_the_same_bits_in_blocks_of_any_size(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "LINKS", 1009)
     monkeypatch.setattr(files, "ENTRIES", 333)
@@ -72,61 +62,6 @@ def test_the_bits_of_a_seed_are_fixed(folder: Path) -> None:
         "split": "8f2f67ff775a08ea",
         "x": "f9f22bd10d9348a6",
     }
-
-
-def test_degrees_follow_log_normal_weights() -> None:
-    weight = RedditLike().weights(0, 200_000).double()
-    log = weight.log()
-    assert float(log.std()) == pytest.approx(spec.SPREAD, abs=0.01)
-    assert float(((log - log.mean()) ** 3).mean()) == pytest.approx(0, abs=0.02)
-    assert float(weight.mean() / weight.median()) == pytest.approx(np.exp(0.5), rel=0.02)  # a log-normal's exp(σ²/2)
-
-
-def test_a_nodes_degree_is_its_weights_share(folder: Path) -> None:
-    degree = torch.tensor(np.diff(np.load(folder / "rowptr.npy"))).double()
-    ends = Ends(SMALL, "cpu")
-    weight = torch.empty(3000, dtype=torch.float64)
-    weight[ends.order] = ends.upto.diff(prepend=ends.upto.new_zeros(1)).double()
-    assert float(torch.corrcoef(torch.stack([degree, weight]))[0, 1]) > 0.97
-    assert float(degree.max()) > 8 * float(degree.mean())
-
-
-@pytest.mark.parametrize("homophily", [0.0, 0.6])
-def test_homophily_is_the_block_models(tmp_path: Path, homophily: float) -> None:
-    """With chance h an end is of the own community c, else of any in proportion to its weight W_c:
-    the expected share of links inside is Σ_c W_c/W (h + (1 − h) W_c/W), as beginnings follow weights too."""
-    wanted = RedditLike(nodes=20_000, edges=100_000, features=1, homophily=homophily)
-    found = torch.tensor(links(write_files(wanted, tmp_path / "g")))
-    community = wanted.communities(0, 20_000)
-    share = Ends(wanted, "cpu").span.double() / Ends(wanted, "cpu").total
-    expected = float((share * (homophily + (1 - homophily) * share)).sum())
-    inside = float((community[found[:, 0]] == community[found[:, 1]]).double().mean())
-    assert inside == pytest.approx(expected, abs=0.02)
-
-
-def test_class_sizes_fall_geometrically_and_not_by_label() -> None:
-    whole = RedditLike()
-    count = torch.bincount(whole.communities(0, 232_965), minlength=41)
-    sizes = count.sort(descending=True).values.double()
-    ratio = sizes[0] / sizes[-1]
-    assert float(ratio) == pytest.approx(20, rel=0.1)
-    assert torch.allclose(sizes, sizes[0] * ratio ** (-torch.arange(41).double() / 40), rtol=0.08)
-    assert count.tolist() != sorted(count.tolist(), reverse=True)
-    wrong = (whole.labels(0, 232_965) != whole.communities(0, 232_965)).double().mean()
-    assert float(wrong) == pytest.approx(spec.LABEL_NOISE, abs=0.003)
-    parts = torch.bincount(whole.splits(0, 232_965)).double()
-    assert torch.allclose(parts, torch.tensor([153_431.0, 23_831.0, 55_703.0]).double(), rtol=0.02)
-
-
-def test_features_are_a_center_and_noise_of_variance_one() -> None:
-    wanted = RedditLike(nodes=20_000, features=24, signal=0.5, edges=2)
-    community = wanted.communities(0, 20_000)
-    x = wanted.node_features(0, 20_000, community)
-    assert x.dtype == torch.float32
-    mean = torch.stack([x[community == c].mean(0) for c in range(41)])
-    assert float((x - mean[community]).std()) == pytest.approx(1, abs=0.01)
-    assert float(mean.std()) == pytest.approx(0.5, rel=0.1)
-    assert torch.equal(wanted.node_features(500, 600, community[500:600]), x[500:600])
 
 
 # --- files -----------------------------------------------------------------------------------------------

@@ -115,14 +115,6 @@ def test_json_has_every_field_and_they_agree_with_each_other(json_of) -> None:
     assert result["leaky"] is False
 
 
-@pytest.mark.parametrize("method", ["finetune", "joint"])
-def test_methods_without_a_buffer_report_no_buffer(json_of, method: str) -> None:
-    result = json_of("cora", *QUICK, "--method", method)
-    assert (result["selector"], result["per_class"]) == (None, None)
-    kept = 16 * 120 if method == "joint" else 0  # ids and labels of all training nodes
-    assert (result["buffer"]["nodes"], result["buffer"]["bytes"]) == (0, kept)
-
-
 def test_the_same_seed_gives_bitwise_the_same_numbers(json_of) -> None:
     options = ("cora", "--backbone", "gat", "--split", "seeded", "--seeds", "2", "--epochs", "4", "--selector", "im")
     first = json_of(*options)
@@ -139,15 +131,6 @@ def test_a_seed_gives_the_same_numbers_whichever_comes_first(json_of) -> None:
     second = json_of("cora", *QUICK, "--seeds", "1", "--first-seed", "1")
     assert second["seeds"] == [1]
     assert second["runs"][0]["matrix"] == both["runs"][1]["matrix"]
-
-
-def test_one_line_says_that_a_seeded_split_replaces_an_unavailable_public_one(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["run", "cora", "--backbone", "sgc", "--seeds", "1", "--epochs", "1"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert "seeded split" in lines[1]
-    assert "Note     using a seeded split: the public one is missing (--download gets it)" in lines
 
 
 # leakage
@@ -219,13 +202,6 @@ def test_methods_and_backbones_are_listed_with_their_options(
     assert "unknown" in capsys.readouterr().err
 
 
-def test_options_of_the_method_in_a_file_may_be_typed_anywhere(json_of, tmp_path: Path) -> None:
-    config = tmp_path / "run.toml"
-    config.write_text('method = "ewc"\nfisher_samples = 5\n')
-    result = json_of("--lam", "7", "cora", "--config", str(config), *QUICK)
-    assert (result["dataset"], result["method_options"]) == ("cora", {"lam": 7.0, "fisher_samples": 5})
-
-
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
@@ -284,7 +260,6 @@ def test_the_progress_bar_goes_to_a_terminals_standard_error_only() -> None:
         if not part:
             break
         shown += part
-    assert process.stdout is not None
     out = process.stdout.read()
     assert process.wait() == 0
     assert "cora · sgc · replay mf*" in shown.decode()

@@ -1,7 +1,5 @@
 """The configuration of a learner: names, defaults, checks, and resolved values."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import Any
 
@@ -112,10 +110,7 @@ def test_bad_values_are_rejected(settings: dict[str, Any], message: str) -> None
         (LearnerConfig("transformer"), "unknown backbone 'transformer'"),
         (LearnerConfig(method="hope"), "unknown method 'hope'"),
         (LearnerConfig(method="finetune", method_options={"per_class": 7}), "'finetune' has no option 'per_class'"),
-        (
-            LearnerConfig(method_options={"per_clas": 7}),
-            "'replay' has no option 'per_clas' .did you mean 'per_class'",
-        ),
+        (LearnerConfig(method_options={"per_clas": 7}), "'replay' has no option 'per_clas' .did you mean 'per_class'"),
         (LearnerConfig(method_options={"per_class": "7"}), "per_class is '7'; it must be of type int"),
         (LearnerConfig("gcn", backbone_options={"in_channels": 2}), "'in_channels', which the tasks determine"),
         (LearnerConfig(GCN(6), backbone_options={"hidden": 2}), "this backbone is an instance"),

@@ -1,7 +1,5 @@
 """Files that are replaced atomically."""
 
-from __future__ import annotations
-
 import os
 import threading
 from pathlib import Path

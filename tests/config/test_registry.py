@@ -1,7 +1,5 @@
 """Names: how they are taken, found, listed and turned into instances."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint
@@ -107,15 +105,6 @@ def test_a_value_of_the_wrong_type_is_named_with_the_right_one(registry: Registr
             registry.create("one", **options)
 
 
-def test_an_entry_that_takes_any_option_gets_them(registry: Registry[type]) -> None:
-    @registry.register("one")
-    class One:
-        def __init__(self, **options: int) -> None:
-            self.options = options
-
-    assert registry.create("one", size=3).options == {"size": 3}
-
-
 def test_one_name_imports_its_own_module_only(
     registry: Registry[type], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,7 +179,7 @@ def test_options_follow_from_the_signature_and_the_docstring(registry: Registry[
             size: int,
             weight: float | None = None,
             color: Literal["red", "blue"] = "red",
-            part: "str | Unknown" = "",  # type: ignore[name-defined]  # noqa: F821, UP037
+            part: "str | Unknown" = "",  # type: ignore[name-defined]  # noqa: F821
             **rest: int,
         ) -> None: ...
 

@@ -1,7 +1,5 @@
 """Importing the package, help and usage errors do not import torch; commands on a closed form import little else."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

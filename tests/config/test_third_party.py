@@ -1,7 +1,5 @@
 """A third-party package: one file per entry, found by entry point. Its files are the blocks of docs/extending.md."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

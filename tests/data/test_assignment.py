@@ -11,8 +11,7 @@ from scipy.stats import chisquare
 
 from ergnn.config.errors import InputError
 from ergnn.data import DATASETS, UNLABELED, make_stream, splits
-from ergnn.data.datasets.parts import CitationDomains, Twitch, join_graphs, reduced
-from ergnn.data.presets import GraphCache
+from ergnn.data.datasets.parts import join_graphs, reduced
 from ergnn.data.scenarios.assignment import ANYTIME, SPREAD, assigned_stream, blurred_stream, class_shares
 from ergnn.data.splits import Sizes, parse_sizes
 from graphs import random_graph
@@ -164,19 +163,6 @@ def test_unsupported_scenarios_are_refused_before_loading(name: str, settings: d
         make_stream(name, root=Path("nowhere"), **settings)  # type: ignore[arg-type]
 
 
-def test_orders_of_citation_domains_are_rotations() -> None:
-    spec = CitationDomains()
-    assert [spec.shuffled_order(seed) for seed in range(5)] == [
-        [0, 1, 2, 3],
-        [1, 2, 3, 0],
-        [2, 3, 0, 1],
-        [3, 0, 1, 2],
-        [0, 1, 2, 3],
-    ]
-    assert sorted(Twitch().shuffled_order(1)) == list(range(6))
-    assert spec.parts().bincount().tolist() == [3_327, 19_717, 18_333, 17_716]
-
-
 def test_twitch_is_six_graphs_with_the_same_classes(data_root: Path) -> None:
     stream, split, _ = make_stream("twitch", root=data_root, class_order=[5, 4, 3, 2, 1, 0])
     assert split == "seeded"
@@ -188,16 +174,6 @@ def test_twitch_is_six_graphs_with_the_same_classes(data_root: Path) -> None:
         assert nodes.numel() == int((parts == 5 - i).sum())
     edges = parts[stream[0].graph.edge_index]
     assert torch.equal(edges[0], edges[1]), "there are no edges between languages"
-
-
-def test_the_years_are_read_from_the_same_folder_as_the_graph(
-    data_root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("ERGNN_DATA", str(tmp_path))
-    graphs: GraphCache = {}
-    first, again = (make_stream("pubmed-years", root=data_root, split_seed=s, graphs=graphs).stream for s in range(2))
-    assert [task.graph.num_edges for task in first] == [task.graph.num_edges for task in again]
-    assert len(first) == 5
 
 
 def test_pubmed_years_are_periods_in_order(data_root: Path) -> None:

@@ -59,7 +59,6 @@ def test_weights_become_those_of_the_graph(undirected: bool) -> None:
     for a, b, w in zip(edges.source, edges.target, weights.tolist(), strict=True):
         for pair in [(a, b), (b, a)] if undirected else [(a, b)]:
             wanted[pair] = max(wanted.get(pair, 0), w)
-    assert graph.edge_weight is not None
     found = zip(graph.edge_index.T.tolist(), graph.edge_weight.tolist(), strict=True)
     assert {(ids[u], ids[v]): w for (u, v), w in found} == {(a, b): w for (a, b), w in wanted.items() if a != b}
     again = to_graph(*from_graph(graph), undirected=False).graph
@@ -80,8 +79,6 @@ def test_a_graph_becomes_tables_and_again_a_graph(sparse: bool) -> None:
     assert torch.equal(again.dense_x(), graph.dense_x())
     assert torch.equal(again.edge_index, graph.edge_index)
     assert torch.equal(again.y, graph.y)
-    assert again.public_split is not None
-    assert graph.public_split is not None
     assert torch.equal(again.public_split.test, graph.public_split.test)
 
 
@@ -103,7 +100,6 @@ def test_a_split_column_is_the_graphs_split() -> None:
         ids=range(6), labels=["x", "x", None, "y", "y", "x"], split=["train", "val", "train", "test", None, "test"]
     )
     split = to_graph(nodes, None).graph.public_split
-    assert split is not None
     assert (split.train.tolist(), split.val.tolist(), split.test.tolist()) == ([0], [1], [3, 5])
 
 
@@ -112,7 +108,6 @@ def test_by_class() -> None:
     stream = cut(nodes, edges, by="class", classes_per_task=1, order=["b", "c", "a"])
     assert [task.classes for task in stream] == [(1,), (2,), (0,)]
     names = stream[0].graph.class_names
-    assert names is not None
     for task in stream:
         mine = torch.cat([task.train, task.val, task.test]).sort().values.tolist()
         assert mine == [i for i, label in enumerate(nodes.labels) if label == names[task.classes[0]]]

@@ -16,7 +16,7 @@ import torch_geometric.datasets.amazon as pyg_amazon
 
 from ergnn.analytic.scaling import ColumnScales
 from ergnn.config.errors import InputError
-from ergnn.data import DATASETS, Graph, PublicSplitUnavailable, describe_datasets, load_graph, make_stream, splits
+from ergnn.data import DATASETS, Graph, PublicSplitUnavailable, describe_datasets, load_graph, make_stream
 from ergnn.data.datasets import DataUnavailable, storage
 from raw_files import write_cora, write_heterophilous, write_npz, write_ogb, write_photo, write_reddit, write_wikics
 
@@ -82,16 +82,6 @@ def test_a_bundled_graph_is_planetoids(data_root: Path, name: str) -> None:
     assert edges(ours) == edges(theirs)
 
 
-@pytest.mark.parametrize("name", ["cora", "citeseer"])
-def test_seeded_splits_of_the_bundled_graphs_have_planetoids_size(name: str) -> None:
-    dataset = DATASETS.get(name)()
-    graph = load_graph(name, split="seeded").graph
-    split = dataset.seeded_split(graph, seed=5)
-    assert torch.bincount(graph.y[split.train]).tolist() == [20] * dataset.classes
-    assert (split.val.numel(), split.test.numel()) == (500, 1000)
-    splits.check_split(split, graph.num_nodes)
-
-
 def test_seeded_splits_never_draw_citeseers_nodes_without_a_label() -> None:
     dataset = DATASETS.get("citeseer")()
     graph = load_graph("citeseer", split="seeded").graph
@@ -122,7 +112,6 @@ def test_public_reads_planetoids_files(bare: Path, tmp_path: Path, monkeypatch: 
     graph, split, note = load_graph("Cora")
     assert (split, note) == ("public", "")
     assert graph.num_nodes == 700
-    assert graph.public_split is not None
     assert graph.public_split.train.tolist() == list(range(140))
     assert graph.public_split.val.tolist() == list(range(140, 640))
     assert graph.public_split.test.tolist() == list(range(640, 700))
@@ -136,25 +125,6 @@ def test_an_explicit_root_overrides_the_variable(bare: Path, tmp_path: Path, mon
     of_variable = load_graph("amazon-photo").graph
     of_root = load_graph("amazon-photo", root=tmp_path / "b").graph
     assert of_variable.y.tolist() != of_root.y.tolist()
-
-
-def test_a_data_set_without_a_public_split_says_so(bare: Path, tmp_path: Path) -> None:
-    write_photo(tmp_path)
-    with pytest.raises(PublicSplitUnavailable, match="no split was published with Amazon Photo"):
-        load_graph("photo", split="public", root=tmp_path)
-    graph, split, note = load_graph("photo", root=tmp_path)
-    assert (graph.name, split) == ("amazon-photo", "seeded")
-    assert note == "using a seeded split: no split was published with Amazon Photo"
-    assert not graph.is_sparse  # a third of the features are set
-
-
-def test_other_seeded_splits_have_20_and_30_nodes_per_class(bare: Path, tmp_path: Path) -> None:
-    write_photo(tmp_path)
-    graph = load_graph("amazon-photo", root=tmp_path).graph
-    split = DATASETS.get("amazon-photo")().seeded_split(graph, seed=0)
-    assert torch.bincount(graph.y[split.train]).tolist() == [20] * 8
-    assert torch.bincount(graph.y[split.val]).tolist() == [30] * 8
-    assert split.test.numel() == 600 - 8 * 50
 
 
 def test_the_data_root_is_never_written_to(bare: Path, tmp_path: Path) -> None:
@@ -217,12 +187,10 @@ def test_reddit_is_read_with_its_public_split(bare: Path, tmp_path: Path) -> Non
     graph, split, note = load_graph("reddit", root=tmp_path)
     assert (split, note) == ("public", "")
     public = graph.public_split
-    assert public is not None
     assert [part.numel() for part in (public.train, public.val, public.test)] == [205, 82, 123]
     adj = sp.load_npz(tmp_path / "reddit/raw/reddit_graph.npz")
     links = zip(adj.row.tolist(), adj.col.tolist(), strict=True)
     assert sorted(graph.edge_index.T.tolist()) == sorted([u, v] for u, v in links if u != v)
-    assert graph.csr is not None
     assert graph.csr.col.dtype == torch.int32
     data = np.load(tmp_path / "reddit/raw/reddit_data.npz")
     assert torch.equal(graph.x, torch.from_numpy(data["feature"]).float())
@@ -256,7 +224,6 @@ def test_wikics_has_twenty_public_splits(bare: Path, tmp_path: Path) -> None:
     for fold in (0, 19):
         graph, split, _ = load_graph("wikics", root=tmp_path, dataset_options={"fold": fold})
         assert split == "public"
-        assert graph.public_split is not None
         assert graph.public_split.train.tolist() == np.flatnonzero(raw["train_masks"][fold]).tolist()
         assert graph.public_split.val.tolist() == np.flatnonzero(raw["val_masks"][fold]).tolist()
     links = {(min(u, v), max(u, v)) for v, row in enumerate(raw["links"]) for u in row if u != v}
@@ -282,7 +249,6 @@ def test_heterophilous_graphs_have_ten_public_splits(
     assert (split, graph.num_classes) == ("public", classes)
     assert torch.equal(graph.x, torch.from_numpy(raw["node_features"]))
     assert undirected(graph) == {(min(u, v), max(u, v)) for u, v in raw["edges"].tolist()}
-    assert graph.public_split is not None
     assert graph.public_split.test.tolist() == np.flatnonzero(raw["test_masks"][7]).tolist()
 
 
@@ -301,7 +267,6 @@ def test_ogb_is_read_with_its_split_and_the_streams_of_the_benchmark(
     assert graph.y.tolist() == labels.tolist()
     assert undirected(graph) == {(v, v + 1) for v in range(n - 1)} | {(0, v) for v in range(1, n)}
     public = graph.public_split
-    assert public is not None
     assert [nodes.tolist() for nodes in (public.train, public.val, public.test)] == [
         list(range(k, n, 3)) for k in range(3)
     ]

@@ -28,23 +28,6 @@ def test_the_presets_are_three_tasks_of_two_classes(name: str) -> None:
     assert (stream.name, stream.metric) == (name, "accuracy")
 
 
-def test_coras_seventh_class_is_unlabeled_context() -> None:
-    graph = make_stream("cora").stream[0].graph
-    assert graph.num_edges == 2 * 5278
-    assert int((graph.y == -1).sum()) == 180
-    dropped = make_stream("cora", leftover="drop").stream[0].graph
-    assert dropped.num_edges < graph.num_edges
-
-
-def test_a_requested_seeded_split_has_no_note() -> None:
-    stream, split, notes = make_stream("cora", split="seeded", split_seed=1)
-    assert (split, notes) == ("seeded", ())
-    again = make_stream("cora", split="seeded", split_seed=1).stream
-    other = make_stream("cora", split="seeded", split_seed=2).stream
-    assert stream[0].train.tolist() == again[0].train.tolist()
-    assert stream[0].train.tolist() != other[0].train.tolist()
-
-
 def test_public_uses_the_public_split(tmp_path: Path) -> None:
     write_cora(tmp_path)
     stream, split, notes = make_stream("cora", root=tmp_path, class_order=[6, 5, 4, 3, 2, 1, 0])

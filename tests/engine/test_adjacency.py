@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -100,25 +98,6 @@ def test_gcn_coefficients_use_degrees_of_the_whole_graph(graph: Graph, data: st.
         adjacency_of(graph), AGGREGATIONS["gcn"], read, torch.zeros_like(read), 1, torch.float64
     )
     assert_near(dense_block(border, further, graph.num_nodes), expected[read], 1e-12)
-
-
-@settings(max_examples=40)
-@given(messy_graphs(), st.data())
-def test_means_and_sums_count_every_edge(graph: Graph, data: st.DataObject) -> None:
-    nodes = some_nodes(data, graph)
-    count = torch.zeros(graph.num_nodes, graph.num_nodes, dtype=torch.float64)
-    for source, target in graph.edge_index.T.tolist():
-        count[target, source] += 1
-    mean = count / count.sum(1, keepdim=True).clamp(min=1)
-    for aggregation, expected in [("sum", count), ("mean", mean)]:
-        block, read = make_block(
-            adjacency_of(graph), AGGREGATIONS[aggregation], nodes, torch.zeros_like(nodes), 1, torch.float64
-        )
-        assert_near(dense_block(block, read, graph.num_nodes), expected[nodes], 1e-12)
-        h = torch.randn(read.numel(), 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-        whole = torch.zeros(graph.num_nodes, 3, dtype=torch.float64)
-        whole[read] = h
-        assert_near(block.aggregate(h), expected[nodes] @ whole, 1e-12)
 
 
 @settings(max_examples=40)

@@ -1,7 +1,5 @@
 """Cached values belong to the identity and the version of the tensors that they are computed from."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch
@@ -77,7 +75,6 @@ def test_every_edit_of_a_graph_changes_its_version() -> None:
     adj = adjacency_of(graph)
     csr = Graph.from_csr(graph.x.to_sparse_csr(), adj.rowptr.clone(), adj.col.clone(), graph.y)
     assert graph.edge_weight is not None
-    assert csr.csr is not None
     for each, edited in (
         *((graph, part) for part in (graph.x, graph.edge_index, graph.y, graph.edge_weight)),
         *((csr, part) for part in (csr.x.values(), csr.csr.rowptr, csr.csr.col)),
@@ -103,5 +100,4 @@ def test_adjacency_sparse_features_and_embeddings_notice_edits_in_place() -> Non
         assert not torch.equal(layerwise_embed(model, graph, nodes), first)
         assert adjacency_of(graph).col.tolist() == adjacency_of(fresh).col.tolist()
         sparse = sparse_x(graph)
-        assert sparse is not None
         assert torch.equal(sparse.to_dense(), graph.x)

@@ -1,7 +1,5 @@
 """Curvature and influence against dense matrices, curvlinops and scipy."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """The field of several models at once equals the joined fields of each, in every tensor."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

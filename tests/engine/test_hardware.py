@@ -1,7 +1,5 @@
 """CPU threads: chosen by the size of the work, told by the user, and restored."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextvars import copy_context
 from typing import Any

@@ -1,7 +1,5 @@
 """Layer-wise inference gives the same scores as PyG layers on the whole graph."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -73,20 +71,6 @@ def test_few_nodes_of_a_large_graph_are_scored_on_their_field(monkeypatch: pytes
     assert not prefers_layers(PlainModel(gat), graph, torch.arange(150))
     monkeypatch.setattr(outputs, "FIELD_EDGES", graph.num_edges)
     assert not prefers_layers(gat, graph, torch.arange(200))
-
-
-def test_only_the_required_nodes_are_encoded_if_they_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = random_graph(n=200, p_edge=0.02)
-    model = model_of("gcn", graph.num_features, [3])
-    encoded = []
-    encode = outputs._encode
-    monkeypatch.setattr(outputs, "_encode", lambda *a: encoded.append(a[2].numel()) or encode(*a))
-    for _ in range(2):
-        layerwise_embed(model, graph, torch.arange(3))
-    assert encoded == [3, 3]
-    for _ in range(2):
-        layerwise_embed(model, graph, torch.arange(150))
-    assert encoded == [3, 3, 200]
 
 
 @pytest.mark.parametrize("name", ["gcn", "sgc"])

@@ -1,7 +1,5 @@
 """Influence is a forecast of leave-one-out retraining: held against the real thing on the bundled Cora, task 1."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """The form of each layer on blocks equals the PyG layer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -128,12 +126,6 @@ OTHERS = {
 
 def test_layers_with_unsupported_settings_have_no_form() -> None:
     assert [kind for kind, layer in OTHERS.items() if has_form(layer)] == []
-
-
-def test_nothing_is_dropped_without_keys_or_with_probability_zero() -> None:
-    h, place, model = torch.randn(5, 3), torch.arange(5, dtype=torch.int32), torch.zeros(5, dtype=torch.long)
-    assert DropoutStream(None)(h, 0.9, place, model) is h
-    assert DropoutStream(dropout_keys([0], 0, 1, 1)[0])(h, 0.0, place, model) is h
 
 
 def test_dropout_acts_on_single_entries_of_vectors_and_features() -> None:

@@ -1,7 +1,5 @@
 """Models on the neighbor lists of a large graph equal PyG in scores and gradients, single and stacked."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings

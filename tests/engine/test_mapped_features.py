@@ -1,7 +1,5 @@
 """Features in a memory-mapped file that exceeds the memory limit of the process."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """S and S^K X equal dense matrices on irregular graphs, for all nodes or some, on small and large graphs."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """With dropout, the engine and plain PyG use different masks, but their results have the same distribution."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

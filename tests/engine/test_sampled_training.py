@@ -1,7 +1,5 @@
 """Training the learner on batches with sampled neighbors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -32,7 +30,6 @@ def learner(backbone: str = "gat", **options: Any) -> Learner:
 
 
 def parameters(found: Learner) -> list[torch.Tensor]:
-    assert found.model is not None
     return [value.detach() for value in found.model.parameters()]
 
 
@@ -96,18 +93,6 @@ def test_batches_have_the_examples_of_exact_batches() -> None:
             assert torch.equal(a.targets, b.targets)
             assert torch.equal(a.weights, b.weights)
             assert torch.equal(a.examples[0].nodes, b.examples[0].nodes)  # type: ignore[attr-defined]
-
-
-def test_neighbors_are_sampled_for_every_batch_and_epoch() -> None:
-    task = stream()[0]
-    made = learner().observe(task)
-    assert made.model is not None
-    examples = made.examples(task.graph, task.train[:5], 0)
-    batches = MiniBatches(make_objective([made.model], [examples], sampling=Sampling((2, 2))), 5, 5, 5)
-    samples = {
-        tuple(sorted(batch.field.features.value[:, 0].tolist())) for e in range(6) for batch in batches.of_epoch(e)
-    }
-    assert len(samples) == 6
 
 
 def references(method: str, hook: StepHook, params: dict[str, torch.Tensor], steps: int) -> list[torch.Tensor]:

@@ -1,7 +1,5 @@
 """Neighbor sampling: which neighbors are sampled, how often, and what sums over them estimate."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import pytest

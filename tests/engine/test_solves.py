@@ -1,7 +1,5 @@
 """Warm starts and preconditioners give the same solution."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

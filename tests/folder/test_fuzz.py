@@ -50,9 +50,9 @@ def fuzz(folders: Path, seed: int, count: int) -> dict:
 
 
 def test_mutated_databases_are_refused_or_read_correctly(folders: Path) -> None:
-    result = fuzz(folders, 0, 200)
+    result = fuzz(folders, 0, 100)
     assert result["wrong"] == []
-    assert result["refused"] > 60  # others hit older versions, or nothing that is read
+    assert result["refused"] > 30  # others hit older versions, or nothing that is read
     assert result["extra_mb"] < 200
 
 

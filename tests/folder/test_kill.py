@@ -24,7 +24,7 @@ class Scene:
         self.place, self.zygote = place, Zygote()
         self.base = place / "base"
         updates = make_updates(3, nodes=60)
-        folder = LearnerFolder.create(self.base, quick(epochs=30))
+        folder = LearnerFolder.create(self.base, quick(epochs=12))
         for nodes, edges in updates[:2]:
             folder.observe(nodes, edges)
         self.files = write_tables(place / "third", *updates[2])
@@ -92,12 +92,12 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 def test_killed_at_random_moments(scene: Scene) -> None:
     rng = np.random.default_rng(0)
-    moments = rng.random(4) * scene.seconds
-    assert sum(scene.check("random", {"kill_after": float(m)}) for m in moments) >= 2
+    moments = rng.random(2) * scene.seconds
+    assert sum(scene.check("random", {"kill_after": float(m)}) for m in moments) >= 1
 
 
 def test_killed_at_commits_and_again_while_going_on(scene: Scene) -> None:
-    for at in np.linspace(1, scene.events, 4).astype(int):
+    for at in np.linspace(1, scene.events, 3)[1:].astype(int):
         assert scene.check("commit", {"kill_at": int(at)}, {"kill_at": max(1, int(at) // 2)}) >= 1
 
 

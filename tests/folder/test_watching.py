@@ -116,7 +116,6 @@ def test_nodes_of_a_new_class_are_called_unknown(tmp_path: Path) -> None:
     assert folder.watch(version=1)["unknown"]["above"] < 30
     with folder.snapshot() as snapshot:
         fitted = fit_unknown(snapshot)
-    assert fitted is not None
     assert found["threshold"] == fitted.threshold
     folder.forget(["n3", "n350"])
     assert folder.watch()["unknown"]["nodes"] == 149

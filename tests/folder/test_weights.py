@@ -17,7 +17,7 @@ from ergnn.folder import LearnerFolder, Settings
 from ergnn.folder.database import FILE
 from ergnn.learning.learner import Learner
 from ergnn.serve.model import load_version
-from folder.growing import FEATURES, objects, probabilities, quick, tables
+from folder.growing import FEATURES, objects, probabilities, tables
 
 NODES = 60
 SINGLE, DOUBLE = 1e-6, 1e-8
@@ -138,13 +138,6 @@ def test_the_largest_weight_of_an_edge_counts_and_the_record_says_so(tmp_path: P
         folder.export(tmp_path / "model.pt2", format="torch")
     with pytest.raises(InputError, match="an edge has weight -1; weights must be finite, 0 or more"):
         folder.observe(edges=edges(-1.0))
-
-
-def test_networks_refuse_weights(tmp_path: Path) -> None:
-    made = History(0)
-    folder = LearnerFolder.create(tmp_path / "learner", quick(epochs=1))
-    with pytest.raises(InputError, match=r"weights, which method 'replay' does not use; .* --ignore-column weight"):
-        folder.observe(made.nodes(range(NODES)), made.edges(NODES, weighted=True))
 
 
 def test_a_folder_from_before_weights_is_read_and_extended(tmp_path: Path) -> None:

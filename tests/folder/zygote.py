@@ -33,15 +33,12 @@ class Zygote:
 
     def run(self, *args: object, kill_after: float | None = None, kill_at: int | None = None) -> dict[str, Any]:
         """Run an ``ergnn`` command; says ``status`` (-9 if killed), ``seconds``, ``error`` and commit ``events``."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
         order = {"args": [str(a) for a in args], "kill_after": kill_after, "kill_at": kill_at}
         self.process.stdin.write(json.dumps(order).encode() + b"\n")
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())
 
     def close(self) -> None:
-        assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait()
 

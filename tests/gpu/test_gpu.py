@@ -1,7 +1,5 @@
 """Results on a GPU equal those on the CPU: masks, selections and scores."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

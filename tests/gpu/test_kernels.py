@@ -1,7 +1,5 @@
 """The Triton kernels on a GPU equal plain PyTorch in double precision, on graphs of many shapes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Memory on a GPU: budgets, nodes that are learned again, and stored outputs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Recorded Gauss-Newton products equal those on the CPU, also after everything else was freed."""
 
-from __future__ import annotations
-
 import gc
 
 import pytest

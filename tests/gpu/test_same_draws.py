@@ -1,7 +1,5 @@
 """Hashed samples on a GPU equal those on the CPU, and S^K X is equal up to rounding."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

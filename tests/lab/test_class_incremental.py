@@ -14,7 +14,6 @@ import pytest
 import torch
 
 from ergnn import Learner, make_stream
-from ergnn.cli.main import main
 from ergnn.lab.config import RunConfig
 from ergnn.lab.grid import CLASS_INCREMENTAL
 from ergnn.lab.report.experiments import write_results
@@ -28,19 +27,6 @@ LABELS = ("nearest class mean", "analytic")
 
 def planned(**options: object) -> list[GridCell]:
     return cells(CLASS_INCREMENTAL, Options(datasets=["cora"], **options))  # type: ignore[arg-type]
-
-
-def test_every_row_has_all_classes_compete_under_both_kinds_of_edges() -> None:
-    assert len(CLASS_INCREMENTAL.datasets) == 9
-    assert set(CLASS_INCREMENTAL.by_dataset) == set(CLASS_INCREMENTAL.datasets)
-    found = planned()
-    assert all(cell.reason == "" for cell in found)
-    assert {(cell.config.learner.head, cell.config.split) for cell in found} == {("growing", "seeded")}
-    by_edges = {edges: [c.config.learner for c in found if c.config.edges == edges] for edges in ("all", "seen")}
-    assert by_edges["all"] == by_edges["seen"]
-    assert len(by_edges["all"]) == len(found) / 2
-    weights = {c.config.learner.backbone: c.config.learner.weight_decay for c in found if "joint" in c.row.label}
-    assert weights == {"gcn": 5e-4, "gat": 5e-4}
 
 
 def test_each_seed_draws_its_split_and_its_class_order() -> None:
@@ -75,12 +61,6 @@ def test_a_small_table_runs_resumes_and_names_its_commands(tmp_path: Path) -> No
     with RunStore(tmp_path / "runs.sqlite", create=False) as store:
         (analytic, _) = [cell for cell in cells(small, options) if cell.row.label.startswith("analytic")]
         assert store.result(analytic.config).aa.mean > 0.75
-
-
-@pytest.mark.slow
-def test_the_command_runs_its_quick_table(tmp_path: Path) -> None:
-    assert main(["reproduce", "class-incremental", "--quick", "--datasets", "cora", "--out", str(tmp_path)]) == 0
-    assert (tmp_path / "class-incremental.md").exists()
 
 
 @pytest.mark.slow

@@ -216,7 +216,6 @@ def test_better_rivals_are_named_and_only_methods_within_the_budget_are_ranked(d
         )
     ]
     group = Group("class", "all", entries)
-    assert group.ranking is not None
     assert list(group.ranking.names) == ["rival", "analytic:statistics", "worse"]
     assert group.methods[-1] == "large"
     assert group.pareto == {"rival", "worse", "analytic:statistics", "large"}
@@ -347,7 +346,6 @@ def test_with_a_preset_of_networks_all_trained_methods_search_widths_and_joint_t
     options = CompareOptions(["joint", "replay", "slda"], ["cora"], ["class"], ["all"], network="tuned", split=split)
     joint, replay, slda = plan(options)[0]
     for entry, best in ((joint, True), (replay, False)):
-        assert entry.config is not None
         learner = entry.config.resolved().learner
         assert (learner.best_epoch, learner.lr, entry.config.split) == (best, 0.001, split)
         widths = entry.space["backbone_options"]

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from ergnn.cli.main import main
 from ergnn.config.errors import InputError
 from ergnn.lab.config import RunConfig
 from ergnn.lab.engines import Outcome, RayEngine, Unit
@@ -120,30 +119,6 @@ def test_a_cluster_that_loses_a_machine_fills_a_store_on_a_server(
         cluster.shutdown()
     assert [outcome.error for outcome in outcomes] == [""] * 6
     assert rows_of(postgresql) == here
-
-
-@pytest.mark.slow
-def test_a_failed_unit_does_not_affect_others(tmp_path: Path) -> None:
-    path = str(tmp_path / "runs.sqlite")
-    bad = GRID[3].with_settings(per_class=10_000)
-    outcomes = run_units([Unit(bad, [(0, 0)]), Unit(GRID[3], [(0, 0)])], path, engine=RayEngine(jobs=1))
-    errors = {outcome.unit.config.learner.method_options.get("per_class", 1): outcome.error for outcome in outcomes}
-    assert "10000" in errors[10_000].replace(",", "")
-    assert errors[1] == ""
-    with RunStore(path) as store:
-        assert len(store) == 1
-
-
-@pytest.mark.slow
-def test_the_command_runs_on_ray(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store = str(tmp_path / "elsewhere.sqlite")
-    words = ["reproduce", "table2", "--quick", "--datasets", "cora", "--seeds", "1", "--class-orders", "1"]
-    words += ["--engine", "ray", "--jobs", "2", "--out", str(tmp_path / "out"), "--store", store]
-    assert main(words) == 0
-    assert "ER-GAT" in capsys.readouterr().out
-    assert not (tmp_path / "out" / "runs.sqlite").exists()
-    assert main([*words, "--resume"]) == 0
-    assert "all runs are already in the store" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,6 @@ from ergnn.lab.run import (
     peak_memory_mb,
     run,
     streams_of,
-    total_epochs,
 )
 from ergnn.learning.evaluation import evaluate_stream
 from ergnn.learning.learner import Learner
@@ -78,13 +77,6 @@ def test_members_trained_together_equal_single_members(settings: dict[str, Any])
         assert ids == remembered
 
 
-def test_members_of_several_batches_are_complete_and_unique() -> None:
-    result = summary(replace(QUICK, backbone="sgc", seeds=12, epochs=1))
-    assert result["seeds"] == list(range(12))
-    assert [member["seed"] for member in result["runs"]] == list(range(12))
-    assert result["pm"]["n"] == 12
-
-
 def test_seeds_are_crossed_with_class_orders() -> None:
     config = replace(QUICK, class_order="shuffled", orders=2, seeds=2, first_seed=5)
     result = summary(config)
@@ -115,13 +107,6 @@ def test_the_public_split_is_one_for_all_seeds(data_root: Path) -> None:
     result = summary(replace(QUICK, split="public", selector="mf", seeds=2))
     assert result["split"] == "public"
     assert result["buffer"]["ids"][0] == result["buffer"]["ids"][1]
-
-
-def test_the_papers_number_is_attached_to_matching_settings() -> None:
-    paper = replace(QUICK, seeds=1, epochs=1, selector="mf*", protocol="paper")
-    assert summary(replace(paper, backbone="gat"))["paper"]["fm"] == 0.2188
-    assert summary(replace(paper, backbone="gcn"))["paper"] is None
-    assert summary(replace(paper, backbone="gat", protocol="clean"))["paper"] is None
 
 
 def test_progress_counts_every_epoch_of_every_member() -> None:
@@ -174,19 +159,6 @@ def test_settings_in_addition_to_a_configuration_are_rejected() -> None:
         run(QUICK, seeds=3)
     with pytest.raises(InputError, match=r"seeds is \[\]; at least one is needed"):
         run(make_stream("cora", split="seeded").stream, seeds=[])
-
-
-@pytest.mark.parametrize(
-    ("settings", "tasks"),
-    [
-        ({"dataset": "cora"}, 3),
-        ({"dataset": "cora", "classes_per_task": 1}, 7),
-        ({"dataset": "permuted-mnist"}, 23),
-        ({"dataset": "permuted-mnist", "dataset_options": {"tasks": 4}}, 4),
-    ],
-)
-def test_the_progress_bar_counts_all_tasks(settings: dict[str, Any], tasks: int) -> None:
-    assert total_epochs(RunConfig(**settings, seeds=2, epochs=5).resolved()) == 2 * 5 * tasks
 
 
 def test_the_module_that_only_unix_has_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,17 +166,6 @@ def test_a_matrix_is_a_graph_without_edges() -> None:
     assert plain.score(X, y, sample_weight=weights) == pytest.approx(np.average(plain.predict(X) == y, weights=weights))
 
 
-def test_rows_of_matrices_are_stored_with_their_features() -> None:
-    graph = random_graph(n=60, f=6, classes=4, seed=2)
-    X, y = graph.x.numpy(), graph.y.numpy()
-    made = small(per_class=2)
-    for pair in ([0, 1], [2, 3]):
-        rows = np.isin(y, pair)
-        made.partial_fit(X[rows], y[rows])
-    for part, pair in zip(made.learner_.method.buffer.experiences, ([0, 1], [2, 3]), strict=True):
-        assert np.array_equal(part.copy.x.numpy(), X[np.isin(y, pair)][part.nodes.numpy()])
-
-
 def test_classes_may_occur_again_together_with_new_ones() -> None:
     graph = random_graph(n=90, f=6, classes=3, p_edge=0.0, seed=4)
     y = graph.y.numpy()
@@ -193,15 +182,6 @@ def test_classes_may_occur_again_together_with_new_ones() -> None:
     only = made.predict_proba(graph, task=1)
     assert (only[:, 0] == 0).all()
     assert np.allclose(only[:, 1:].sum(1), 1)
-
-
-def test_repeated_nodes_are_stored_once() -> None:
-    graph = random_graph(n=40, f=6, classes=2, seed=4)
-    made = small(per_class=3)
-    for _ in range(3):
-        made.partial_fit(graph)
-    nodes = made.learner_.method.buffer.nodes
-    assert nodes.numel() == nodes.unique().numel() == 6
 
 
 def test_separate_graphs_store_their_own_nodes() -> None:
@@ -307,26 +287,6 @@ def test_pickles_are_small(stream: TaskStream) -> None:
     graph = random_graph(n=1000, f=200, classes=4)
     made = ContinualNodeClassifier().fit(graph)
     assert len(pickle.dumps(made)) < 8 * 4 * (200 * 8 + 10) + 50_000  # weights and labels, without rows of the nodes
-
-
-def test_random_states(stream: TaskStream) -> None:
-    def learn(state: Any) -> np.ndarray:
-        return small(random_state=state).fit(stream[0].graph, stream[0].train).predict_proba(stream[0].graph)
-
-    assert np.array_equal(learn(5), learn(np.int64(5)))
-    assert not np.array_equal(learn(5), learn(6))
-    source = np.random.RandomState(0)
-    assert not np.array_equal(learn(source), learn(source))
-    assert not np.array_equal(learn(None), learn(None))
-
-
-def test_callbacks_are_called(stream: TaskStream) -> None:
-    from ergnn.learning.callbacks import History
-
-    history = History(split="train")
-    small(callbacks=[history]).partial_fit(stream[0].graph, stream[0].train)
-    assert len(history.losses(0)) == 20
-    assert history.column("buffer/nodes") == [2]
 
 
 def test_per_task_heads_need_the_task(stream: TaskStream) -> None:

@@ -40,7 +40,6 @@ def test_scores_over_all_nodes_are_those_of_scikit_learn(classes: int, decimals:
     normal = out[:, :classes] / out[:, :classes].sum(1, keepdims=True)
     whole = HeldOut([], CLASSES, np.zeros(len(truth), int), truth, normal.argmax(1), normal).overall()
     expected = roc_auc_score(truth, normal[:, 1] if classes == 2 else normal, multi_class="ovr")
-    assert whole is not None
     assert whole["roc_auc"] == pytest.approx(expected, abs=1e-12)
 
 
@@ -48,14 +47,12 @@ def test_a_class_is_ranked_among_the_nodes_for_which_it_competed() -> None:
     out = np.array([[0.2, 0.8, np.nan], [0.6, 0.4, np.nan], [np.nan, 0.9, 0.1], [np.nan, 0.3, 0.7]])
     truth = np.array([0, 1, 1, 2])
     found = HeldOut([], CLASSES, np.array([0, 0, 1, 1]), truth, np.nanargmax(out, 1), out).overall()
-    assert found is not None
     areas = [0.0, roc_auc_score([0, 1, 1, 0], out[:, 1]), 1.0]
     assert found["roc_auc"] == pytest.approx(np.mean(areas))
 
 
 def test_one_class_has_no_area_and_no_node_has_no_scores() -> None:
     found = held_out([1, 1], [1, 0]).overall()
-    assert found is not None
     assert (found["majority"], found["roc_auc"]) == (1.0, None)
     assert held_out([], []).overall() is None
     assert held_out([], []).warnings() == []

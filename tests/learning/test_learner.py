@@ -72,11 +72,6 @@ def test_evaluation_is_the_accuracy_in_the_latest_graph(stream: TaskStream, head
     assert learner.evaluate(stream[0], metric="micro-f1") == pytest.approx(learner.evaluate(stream[0]))
 
 
-def test_predictions_for_no_nodes_are_empty(stream: TaskStream):
-    learner = Learner("sgc", epochs=1).observe(stream[0])
-    assert learner.predict_proba(torch.empty(0, dtype=torch.long), 0).shape == (0, 2)
-
-
 STATES = [
     ("shared", {"selector": "random"}, True),
     ("per-task", {"selector": "im", "per_class": 2}, False),
@@ -137,15 +132,6 @@ def test_states_of_another_schema_or_head_are_refused(stream: TaskStream):
         Learner("sgc").load_state_dict({**state, "schema": 99})
     with pytest.raises(InputError, match=r"'per-task'.*'shared'"):
         Learner("sgc", head="shared").load_state_dict(state)
-
-
-def test_saving_and_loading_do_not_change_the_global_generator(stream: TaskStream):
-    torch.manual_seed(3)
-    expected = torch.rand(2)
-    torch.manual_seed(3)
-    learner = Learner("gat", epochs=2, selector="random").observe(stream[0])
-    Learner("gat").load_state_dict(learner.state_dict())
-    assert torch.equal(torch.rand(2), expected)
 
 
 def test_only_equal_seeds_give_the_same_bits(stream: TaskStream):
@@ -240,13 +226,6 @@ def test_only_influence_on_test_nodes_makes_a_learner_leaky(stream: TaskStream):
         assert not Learner("sgc", selector=selector).leaky
     assert not Learner("sgc", "finetune").leaky
     assert not Learner("sgc", "joint").leaky
-
-
-def test_history_records_the_examples_of_each_task(stream: TaskStream):
-    learner = learn(Learner("sgc", epochs=1, selector="cm", per_class=2), stream)
-    assert [entry["task"] for entry in learner.history] == [0, 1, 2]
-    assert [entry["trained_on"] for entry in learner.history] == [t.train.numel() + 4 * t.id for t in stream]
-    assert all(0 <= entry["selection"]["tie_rate"] <= 1 for entry in learner.history)
 
 
 def test_tasks_out_of_order_are_refused(stream: TaskStream):

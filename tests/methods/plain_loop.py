@@ -1,7 +1,5 @@
 """A plain PyTorch loop over tasks, on the whole graph and without the package's training code."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -83,14 +81,11 @@ def learn_plainly(
 
 
 def assert_same_parameters(learner: Learner, model: PlainGCN) -> None:
-    assert learner.model is not None
     for name, value in learner.model.state_dict().items():
         plain = model.state_dict()[name.replace("convs.0.", "conv.")]
         torch.testing.assert_close(value, plain, rtol=1e-4, atol=2e-5)
 
 
 def assert_equal_bits(one: Learner, other: Learner) -> None:
-    assert one.model is not None
-    assert other.model is not None
     for name, value in one.model.state_dict().items():
         assert torch.equal(value, other.model.state_dict()[name]), name

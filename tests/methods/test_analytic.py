@@ -1,7 +1,5 @@
 """The closed-form method through the learner."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import replace
 

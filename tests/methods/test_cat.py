@@ -1,7 +1,5 @@
 """CaT: what condensed nodes match, and training on them against a plain loop."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

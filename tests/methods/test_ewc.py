@@ -1,7 +1,5 @@
 """EWC: Fisher information by brute force, the implicit step against its minimization problem, and constant memory."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest
@@ -83,9 +81,7 @@ def test_the_implicit_step_minimizes_penalty_plus_distance(seed: int, lam: float
 
 
 @pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
-def test_with_adam_the_step_size_is_the_factor_of_the_mean_gradient(
-    kind: type[torch.optim.Optimizer],
-) -> None:
+def test_with_adam_the_step_size_is_the_factor_of_the_mean_gradient(kind: type[torch.optim.Optimizer]) -> None:
     value = torch.tensor([0.3, -2.0, 1.0], dtype=torch.float64, requires_grad=True)
     optimizer = kind([value], lr=0.05, weight_decay=0.0)  # type: ignore[call-arg]
     for gradient in ([1.0, -0.1, 5.0], [0.5, 0.3, -2.0], [0.1, 0.1, 0.1]):
@@ -116,7 +112,6 @@ def test_parameters_equal_a_plain_loop_with_one_penalty_per_task() -> None:
     for task in tasks:
         learner.observe(task)
         if not past:
-            assert learner.model is not None
             plain.load_state_dict(learner.model.state_dict())
         else:
             optimizer = torch.optim.SGD(plain.parameters(), lr=lr)
@@ -134,7 +129,6 @@ def test_parameters_equal_a_plain_loop_with_one_penalty_per_task() -> None:
         own = Examples(task.graph, task.train, zeros, task.targets(task.train), torch.ones(task.train.numel()))
         anchor = {name: value.detach().clone() for name, value in plain.named_parameters()}
         past.append((brute_force_fisher(plain, own), anchor))
-    assert learner.model is not None
     moved = parameters(learner) - torch.cat([value.flatten() for value in past[0][1].values()])
     assert float(moved.norm()) > 0.1
     for name, value in learner.model.named_parameters():
@@ -142,7 +136,6 @@ def test_parameters_equal_a_plain_loop_with_one_penalty_per_task() -> None:
 
 
 def parameters(learner: Learner) -> Tensor:
-    assert learner.model is not None
     return torch.cat([value.detach().flatten() for value in learner.model.parameters()])
 
 

@@ -1,7 +1,5 @@
 """iCaRL against a plain PyTorch loop, and herding and predictions against their definitions."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -43,7 +41,6 @@ def test_a_node_is_predicted_by_the_nearest_mean_of_exemplars(head: str) -> None
     learner = learned("icarl", head, tasks, per_class=PER_CLASS)
     graph, model = tasks[-1].graph, learner.model
     assert isinstance(learner.method, ICaRL)
-    assert model is not None
     phi = F.normalize(torch.relu(model.convs[0](graph.dense_x(), graph.edge_index)), dim=1)  # type: ignore[operator, index]
     exemplars = learner.method.buffer.nodes
     means = {int(c): F.normalize(phi[exemplars[graph.y[exemplars] == c]].mean(0), dim=0) for c in range(6)}
@@ -59,8 +56,6 @@ def test_exemplars_are_herded_and_a_total_budget_keeps_the_best_of_each_class() 
     tasks = make_tasks()
     learner, small = (learned("icarl", "growing", tasks[:1], per_class=4, budget_nodes=n) for n in (None, 4))
     graph, model, buffer = tasks[0].graph, learner.model, learner.method.buffer
-    assert model is not None
-    assert buffer is not None
     phi = F.normalize(torch.relu(model.convs[0](graph.dense_x(), graph.edge_index)), dim=1)  # type: ignore[operator, index]
     for c, chosen in zip(tasks[0].classes, buffer.nodes.split(4), strict=True):
         members = tasks[0].train[graph.y[tasks[0].train] == c]

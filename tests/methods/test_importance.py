@@ -1,7 +1,5 @@
 """MAS, SI and online EWC beside a plain PyTorch loop, and with no penalty and an infinite one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,16 +13,7 @@ from ergnn.engine.losses import MASKED
 from ergnn.learning.learner import Learner
 from ergnn.methods import METHODS
 from ergnn.methods.ewc import squared_norm
-from methods.plain_loop import (
-    EPOCHS,
-    LR,
-    PlainGCN,
-    assert_equal_bits,
-    assert_same_parameters,
-    learned,
-    make_learner,
-    make_tasks,
-)
+from methods.plain_loop import EPOCHS, LR, PlainGCN, assert_equal_bits, assert_same_parameters, learned, make_tasks
 
 Values = dict[str, Tensor]
 METHOD_NAMES = ["ewc", "online-ewc", "mas", "si"]
@@ -126,15 +115,3 @@ def test_without_a_penalty_it_is_finetuning_bit_for_bit(name: str) -> None:
 
 def test_padded_outputs_do_not_count() -> None:
     assert squared_norm(torch.tensor([[1.0, 2.0, MASKED], [0.0, 3.0, 1.0]]), torch.zeros(2), {}).tolist() == [5.0, 10.0]
-
-
-@pytest.mark.parametrize("name", METHOD_NAMES)
-def test_memory_is_two_vectors_of_the_size_of_the_network(name: str) -> None:
-    tasks = make_tasks()
-    learner = make_learner(name, "shared")
-    sizes = []
-    for task in tasks:
-        learner.observe(task)
-        sizes.append(learner.method.nbytes)
-    assert learner.model is not None
-    assert sizes == [2 * 4 * sum(value.numel() for value in learner.model.parameters())] * len(tasks)

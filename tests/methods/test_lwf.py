@@ -1,7 +1,5 @@
 """LwF against a plain PyTorch loop, and its limiting cases."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """PackNet and Piggyback: a plain PyTorch loop gives the same weights, and earlier tasks never change."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Nearest class mean against dense matrices."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -14,7 +12,6 @@ from ergnn.config.errors import InputError
 from ergnn.data import Graph, TaskStream
 from ergnn.lab.config import RunConfig
 from ergnn.lab.run import run
-from ergnn.learning.callbacks import EpochCallback
 from ergnn.learning.learner import Learner
 from ergnn.nn.heads import HEADS
 from graphs import graphs, random_graph
@@ -64,19 +61,6 @@ def test_predictions_equal_dense_matrices(graph: Graph, head: str, hops: int, di
                 assert learner.predict(earlier.test).tolist() == expected
 
 
-@pytest.mark.parametrize("head", ["shared", "per-task"])
-def test_nothing_is_trained_and_nothing_forgotten(head: str) -> None:
-    stream = TaskStream.from_classes(random_graph(n=80, classes=6), edges="own")
-    learner, steps = Learner("sgc", "nearest-mean", head=head), []
-    scores = []
-    for task in stream:
-        learner.observe(task, callbacks=[EpochCallback(steps.append)])
-        scores.append(learner.evaluate(task))
-    assert not steps
-    assert [learner.evaluate(task) for task in stream] == scores
-    assert learner.num_tasks == 3
-
-
 def test_a_repeated_class_has_the_mean_of_all_its_nodes() -> None:
     graph = random_graph(n=40, classes=2)
     task = TaskStream.from_classes(graph)[0]
@@ -90,14 +74,6 @@ def test_a_repeated_class_has_the_mean_of_all_its_nodes() -> None:
     proba = learner.predict_proba(task.test, 0)
     expected = torch.stack([-(z[task.test] - means[c]).square().sum(1) for c in task.classes], dim=1)
     torch.testing.assert_close(proba.double(), torch.softmax(expected, 1), atol=1e-5, rtol=1e-4)
-
-
-def test_it_stores_a_sum_and_a_count_per_class() -> None:
-    graph = random_graph(n=40, classes=4)
-    learner = Learner("sgc", "nearest-mean", head="growing")
-    for done, task in enumerate(TaskStream.from_classes(graph), 1):
-        learner.observe(task)
-        assert learner.method.nbytes == 2 * done * 8 * (graph.num_features + 1)
 
 
 def test_a_run_requires_no_backbone_and_accepts_only_sgc() -> None:

@@ -1,7 +1,5 @@
 """Invalid options of methods are refused when the method is created."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Algorithm 1: the weights of Eq. 2 and 3, and the order of its steps."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

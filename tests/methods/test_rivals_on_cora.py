@@ -1,7 +1,5 @@
 """Published methods from the command line, with known and unknown tasks."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

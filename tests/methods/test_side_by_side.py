@@ -1,7 +1,5 @@
 """Learners of one method that learn side by side have the same parameters and memory as single ones, bit for bit."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -124,7 +122,6 @@ def test_quadratic_penalties_are_one_hook_and_mixed_hooks_are_called_one_by_one(
     expected = torch.tensor([[0.0, 0.5, 1.0], [0.75, 1.0, 1.25]])
     assert torch.equal(params["w"], expected)
     mixed = join_hooks([hooks[0], None])
-    assert mixed is not None
     mixed.before_step(params)
     mixed.after_step(params, optimizer)
     assert torch.equal(params["w"], torch.stack([expected[0] / 2, expected[1]]))
@@ -154,8 +151,6 @@ def test_stacked_projections_are_those_of_each_model(name: str, sample: int, mon
             module, "stack_memories", lambda parts: used.append(len(parts)) or episodic.StackedMemory(parts)
         )
     for one, same in zip(learn(), alone, strict=True):
-        assert one.model is not None
-        assert same.model is not None
         for value, expected in zip(one.model.parameters(), same.model.parameters(), strict=True):
             torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5)
     assert set(used) == {3}

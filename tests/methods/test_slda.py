@@ -1,7 +1,5 @@
 """Streaming LDA against scikit-learn's LDA on all rows at once."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """SSM and PDGNN-TEM: what they store, how it is sampled, and training on it against a plain loop."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 
@@ -89,7 +87,6 @@ def test_pdgnn_trains_on_propagated_features_and_stores_them(head: str) -> None:
     learner = learned("pdgnn-tem", head, tasks, per_class=2)
     parts = learner.method.buffer.experiences  # type: ignore[union-attr]
     for task, part in zip(tasks, parts, strict=True):
-        assert part.copy is not None
         torch.testing.assert_close(part.copy.x, dense_space(task.graph, 2)[part.nodes].float())
         assert part.nbytes == 4 * (8 * 4 + 16)  # no neighbors: features, id and label of four nodes
 

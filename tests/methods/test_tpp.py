@@ -1,7 +1,5 @@
 """TPP: prompts against a plain loop, guesses for each node alone, and earlier tasks that never change."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -82,9 +80,3 @@ def test_it_stores_a_profile_prompts_and_a_classifier_per_task() -> None:
     for count, task in enumerate(TASKS, 1):
         learner.observe(task)
         assert learner.method.nbytes == count * 4 * (8 + 2 * 2 * 8 + 16 * 2 + 2)
-
-
-def test_without_prompts_a_linear_classifier_is_trained() -> None:
-    learner = make_learner("per-task", prompts=0)
-    learner.observe(TASKS[0])
-    assert learner.evaluate(TASKS[0], "train") > 0.6

@@ -1,7 +1,5 @@
 """TWP: attention and its importance by dense matrices, the norm of the gradient by double backward, and its limits."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,12 +12,7 @@ from ergnn.learning.learner import Learner
 from ergnn.methods.twp import TWP
 from ergnn.nn.backbones import Backbone
 from ergnn.testing import example_stream
-from methods.plain_loop import (
-    assert_equal_bits,
-    learned,
-    make_learner,
-    make_tasks,
-)
+from methods.plain_loop import assert_equal_bits, learned, make_learner, make_tasks
 
 WEIGHT = {"gcn": "lin.weight", "sage": "lin_l.weight", "gin": "nn.0.weight"}
 

@@ -1,7 +1,5 @@
 """Models, graphs and examples shared by the tests of ``ergnn.nn`` and ``ergnn.engine``."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -3,8 +3,6 @@
 ``o_i = W (1/d_i) Σ_j h_j / √d_j + V h_i + b`` with in-degrees d: a mean with lower weights for high-degree neighbors.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

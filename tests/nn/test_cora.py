@@ -1,7 +1,5 @@
 """On Cora, with backbones of full size, the engine gives the same results as plain PyG."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -20,19 +18,6 @@ def test_joined_examples_are_in_order() -> None:
     assert len(joined) == 3
     for key in ("nodes", "heads", "targets", "weights"):
         assert torch.equal(getattr(joined, key), getattr(expected, key))
-
-
-def test_examples_are_selected_by_position() -> None:
-    chosen = examples([3, 1, 4])[torch.tensor([2, 0])]
-    for key in ("nodes", "heads", "targets", "weights"):
-        assert torch.equal(getattr(chosen, key), getattr(examples([4, 3]), key))
-
-
-def test_weights_can_be_a_number_or_one_per_example() -> None:
-    assert examples([3, 1]).weighted(0.25).weights.tolist() == [0.25, 0.25]
-    weighted = examples([3, 1]).weighted(torch.tensor([0.5, 2.0]))
-    assert weighted.weights.tolist() == [0.5, 2.0]
-    assert weighted.nodes.tolist() == [3, 1]
 
 
 def test_examples_of_two_graphs_cannot_be_joined() -> None:

@@ -1,7 +1,5 @@
 """Networks with more layers, normalization and residual connections, against plain PyG and torch modules."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A third-party convolution, in one file with one form, is supported everywhere that a built-in one is."""
 
-from __future__ import annotations
-
 import runpy
 from collections.abc import Iterator
 from pathlib import Path

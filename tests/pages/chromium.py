@@ -1,7 +1,5 @@
 """A headless Chromium controlled over its debugging pipe: the parts of the DevTools protocol that tests need."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -1,7 +1,5 @@
 """Charts against their data, and as files."""
 
-from __future__ import annotations
-
 import re
 import sys
 import xml.etree.ElementTree as ET
@@ -12,18 +10,7 @@ import pytest
 
 from ergnn.config.errors import InputError
 from ergnn.pages import figure_files
-from ergnn.pages.figures import (
-    Drawing,
-    Point,
-    Series,
-    dot_plot,
-    heat_map,
-    line_chart,
-    log_ticks,
-    panels,
-    spread,
-    ticks,
-)
+from ergnn.pages.figures import Drawing, Point, Series, dot_plot, heat_map, line_chart, log_ticks, panels, spread, ticks
 
 
 def test_labels_are_ordered_and_do_not_overlap() -> None:
@@ -66,15 +53,6 @@ def test_line_chart_draws_points_where_their_values_are() -> None:
     assert xs[1] - xs[0] == pytest.approx(xs[2] - xs[1], abs=0.2)
     assert (ys[2] - ys[1]) / (ys[0] - ys[1]) == pytest.approx(0.5, abs=0.01)
     assert svg.count('class="bar"') == 3
-
-
-@pytest.mark.parametrize("value", [0.0, 42.0, 100.0])
-def test_line_chart_of_equal_values_is_drawn(value: float) -> None:
-    series = [Series("", "c-mf", [Point(1, value), Point(2, value)])]
-    svg = line_chart(series, label="", x_name="x", y_name="y", x_ticks=[1, 2]).content
-    assert svg.count("<circle") == 2
-    assert f">{value:g}</text>" in svg
-    assert 'class="lead"' not in svg  # no name, no tick beside the line
 
 
 def test_heat_map_is_deeper_for_larger_values_and_skips_what_was_not_measured() -> None:

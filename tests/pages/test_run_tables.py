@@ -1,7 +1,5 @@
 """The text output of one run."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 
@@ -87,14 +85,6 @@ def test_leaky_runs_are_marked_at_the_top_and_above_their_numbers() -> None:
         assert LEAKY in measure_table(result(leaky=True)).render(form)
 
 
-def test_finetune_shows_no_selector_and_no_buffer() -> None:
-    empty = {"nodes": 0, "bytes": 0, "ids": [[]]}
-    page = run_text(result(method="finetune", selector=None, per_class=None, buffer=empty))
-    assert page.splitlines()[0] == "cora · gat · finetune"
-    assert "Buffer" not in page
-    assert "selection" not in page
-
-
 def test_one_seed_shows_no_spread() -> None:
     single = {"mean": 0.5, "std": 0.0, "ci95": None}
     page = run_text(result(seeds=[0], pm=single, fm={**single, "denominator": "M"}, aa=single, paper=None))
@@ -138,9 +128,3 @@ def test_many_tasks_show_the_first_and_the_last() -> None:
     assert [row[5] for row in table.rows] == [""] * 8
     assert table.rows[-1][1] == f"{100 * matrix[22, 0]:.2f}"
     assert table.rows[-1][-1] == f"{100 * matrix[22, 22]:.2f}"
-
-
-def test_large_buffers_are_truncated() -> None:
-    page = run_text(result(buffer={"nodes": 1000, "bytes": 5e9, "ids": [list(range(1000))]}))
-    assert "1,000 nodes, 5.0 GB" in page
-    assert "39 and 960 more" in " ".join(page.split())

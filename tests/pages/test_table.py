@@ -1,7 +1,5 @@
 """The table model as text, Markdown and LaTeX."""
 
-from __future__ import annotations
-
 import doctest
 
 import pytest
@@ -95,19 +93,6 @@ def test_latex_escapes_special_characters() -> None:
     assert lines[4] == r"$-$0.5 $\pm$ 0.1 $\cdot$ M-1 \dots{} \\"
     assert lines[5] == r"{[}0.1, $-$0.2] \\", "a bare [ after a line break would be read as its option"
     assert lines[6] == r"{*} \\"
-
-
-def test_titles_in_markdown_and_latex() -> None:
-    table = Table(["a"], [["b"]], title="mf* & co")
-    assert table.to_markdown().startswith("**mf\\* & co**\n\n| a |")
-    latex = table.to_latex()
-    assert latex.startswith("\\begin{table}\n\\centering\n\\caption{mf* \\& co}\n\\begin{tabular}{l}")
-    assert latex.endswith("\\end{tabular}\n\\end{table}")
-
-
-def test_unknown_formats_are_rejected() -> None:
-    with pytest.raises(InputError, match="'html'; choose one of: text, markdown, latex"):
-        Table(["a"], [["b"]]).render("html")
 
 
 def test_integers_have_separators_and_cells_are_sorted_by_their_numbers() -> None:

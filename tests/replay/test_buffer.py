@@ -1,7 +1,5 @@
 """The experience buffer: contents, size, and stored neighborhoods."""
 
-from __future__ import annotations
-
 import io
 
 import pytest
@@ -163,24 +161,6 @@ def test_one_hop_fewer_is_not_enough(name: str):
     assert not torch.allclose(scores_of(name, attached)[where], scores_of(name, graph)[:1], rtol=1e-6)
 
 
-def test_an_empty_buffer_attaches_nothing():
-    graph = random_graph()
-    for replay in REPLAYS:
-        attached, ids = ExperienceBuffer(replay).attach(graph)
-        assert attached is graph
-        assert ids == []
-    assert ExperienceBuffer().nodes.tolist() == []
-    assert ExperienceBuffer().nbytes == 0
-
-
-def test_the_buffer_copies_its_inputs():
-    graph, nodes = random_graph(), torch.tensor([1, 2])
-    buffer = ExperienceBuffer()
-    buffer.add(graph, 0, nodes, torch.zeros(2))
-    nodes[0] = 7
-    assert buffer.nodes.tolist() == [1, 2]
-
-
 @pytest.mark.parametrize("nodes", [[5, 5], [3, 1]], ids=["twice at once", "from an earlier task"])
 def test_a_node_is_not_stored_twice(nodes: list[int]):
     graph, buffer = random_graph(), ExperienceBuffer()
@@ -208,11 +188,6 @@ def test_every_arrival_is_equally_likely_to_stay():
         kept[[part.task for part in buffer.experiences]] += 1
     assert kept.sum() == 300
     assert chisquare(kept.numpy()).pvalue > 0.01
-
-
-def test_ranks_count_within_the_class():
-    part = Experience(0, torch.arange(6), torch.tensor([1, 1, 0, 1, 0, 2]), torch.zeros(6))
-    assert part.ranks.tolist() == [0, 1, 0, 2, 1, 0]
 
 
 def test_many_evictions_touch_each_experience_once(monkeypatch: pytest.MonkeyPatch):

@@ -1,7 +1,5 @@
 """Coverage with early stopping chooses the same nodes as a full count."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Trimming a buffer to a budget, against a search that rebuilds the buffer after every eviction."""
 
-from __future__ import annotations
-
 import zlib
 from collections import Counter
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Invalid options of selectors are refused, and the message names the value or the choices."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

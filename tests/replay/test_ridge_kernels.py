@@ -1,7 +1,5 @@
 """Kernels of the ridge selectors and of their ablation: S²X, and gradients in the first layer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

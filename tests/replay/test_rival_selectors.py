@@ -1,7 +1,5 @@
 """Herding, k-center, DSLR, degree, PageRank and gradient norm against their definitions, as loops."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
@@ -145,14 +143,3 @@ def test_a_class_without_nodes_changes_nothing_for_the_others(name: str) -> None
     torch.testing.assert_close(selector.score(smaller), selector.score(context)[there])
     assert set(selector.select(smaller).nodes.tolist()) <= set(context.nodes[there].tolist())
     assert selector.select(smaller).nodes.numel() == 2 * (len(context.task.classes) - 1)
-
-
-@pytest.mark.parametrize("name", ["herding", "k-center", "dslr"])
-def test_scores_are_the_values_of_first_choices(name: str) -> None:
-    context = example_context()
-    selector = SELECTORS.create(name)
-    scores = dict(zip(context.nodes.tolist(), selector.score(context).tolist(), strict=True))
-    selection = selector.select(context)
-    for v, score in zip(selection.nodes.tolist(), selection.scores.tolist(), strict=True):
-        same_class = [scores[u] for u in scores if context.graph.y[u] == context.graph.y[v]]
-        assert score == pytest.approx(max(same_class))

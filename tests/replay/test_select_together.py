@@ -1,7 +1,5 @@
 """Selection for several models at once equals selection for each, up to rounding."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from typing import Any

@@ -39,7 +39,6 @@ class Server:
         self.process = subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=self.log, text=True, start_new_session=True
         )
-        assert self.process.stdout is not None
         found = None
         while not found and (line := self.process.stdout.readline()):  # plug-ins may print, too
             found = re.search(r"ergnn: serving .* at (http://\S+)", line)
@@ -98,6 +97,5 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             self.process.wait(SECONDS)
-        assert self.process.stdout is not None
         self.process.stdout.close()
         self.log.close()

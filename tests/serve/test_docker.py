@@ -99,7 +99,6 @@ def test_its_instructions(place: Path, tmp_path: Path) -> None:
     with httpx.Client(timeout=SECONDS) as client:
         server = subprocess.Popen([*command[:-1], "0"], env=environment, stdout=subprocess.PIPE, text=True, cwd=app)
         try:
-            assert server.stdout is not None
             found = re.search(r":(\d+)$", server.stdout.readline().strip())
             assert found
             url = f"http://127.0.0.1:{found[1]}"

@@ -220,7 +220,6 @@ def truth(path: Path, name: str) -> dict[str, Any]:
 def check(nodes: NodeTable | None, edges: EdgeTable | None, path: Path, name: str) -> None:
     expected = truth(path, name)
     if nodes is None:
-        assert edges is not None
         assert edges.source.tolist() == expected["source"]
         assert edges.target.tolist() == expected["target"]
         assert all(isinstance(v, str) and v for v in (*edges.source, *edges.target))

@@ -238,11 +238,8 @@ def test_commands_name_columns(tmp_path: Path) -> None:
     files = ["--nodes", str(tmp_path / "n.csv"), "--edges", str(tmp_path / "e.csv")]
     named = ["--id-column", "paper", "--label-column", "y", "--source-column", "from", "--target-column", "to"]
     nodes, edges = read_tables(parser.parse_args([*files, *named, "--feature-columns", "x_1, x_0"]), Limits())
-    assert nodes is not None
-    assert edges is not None
     assert (nodes.labels.tolist(), nodes.feature_names) == (["0", None], ("x_1", "x_0"))
     assert (edges.source.tolist(), edges.target.tolist()) == (["1"], ["2"])
     more = ["--ignore-column", "title", "--ignore-column", "x_0", "--keep-na-labels"]
     nodes, _ = read_tables(parser.parse_args([*files, *named, *more]), Limits())
-    assert nodes is not None
     assert (nodes.labels.tolist(), nodes.feature_names) == (["0", "NA"], ("x_1",))

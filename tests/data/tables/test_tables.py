@@ -242,7 +242,6 @@ def test_parquet_types_become_text_and_numbers(tmp_path: Path) -> None:
     nodes = read_nodes(tmp_path / "nodes.parquet")
     assert (nodes.ids.tolist(), nodes.labels.tolist()) == (["3", "1"], ["2", None])
     np.testing.assert_array_equal(nodes.time, [86400, np.nan])
-    assert nodes.domain is not None
     assert nodes.domain.tolist() == ["a", "b"]
     assert nodes.features.tolist() == [[1, 7], [0, 9]]
 

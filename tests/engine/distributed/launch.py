@@ -1,7 +1,5 @@
 """Run a function on several ranks: processes connected by gloo, as started by ``torchrun``."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Learn one member of a configuration on the running ranks, and record the state of each rank after every task."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
@@ -107,7 +105,6 @@ def disagree(config: RunConfig) -> str:
     class Wrong(Checkpointer):
         def _synchronized(self, name: str, learner: Learner, scores: list[float]) -> list[float]:
             if learner.num_tasks == 2 and is_second(self.ranks):
-                assert learner.model is not None
                 with torch.no_grad():
                     next(learner.model.parameters())[0] += 1e-6
             return super()._synchronized(name, learner, scores)

@@ -1,7 +1,5 @@
 """Several ranks learn like one process, have the same state after every task, and stop together."""
 
-from __future__ import annotations
-
 import re
 import signal
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """``torchrun … -m ergnn run …`` on the command line."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

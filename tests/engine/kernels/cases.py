@@ -1,7 +1,5 @@
 """Neighbor lists of many shapes, and reference attention edge by edge."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Checks of attention, sums, dropout and projections, for all implementations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch
@@ -119,9 +117,5 @@ def _sparse_features(x: Tensor, slot: Tensor, sizes: Sequence[int], device: str)
     return SparseFeatures(pattern, x[row, col].to(device), position.to(device), slot[row].to(device), models)
 
 
-PROJECTIONS = [
-    ([40], 33, 16, 0.5),
-    ([70, 3, 129], 100, 5, 0.6),
-    ([1, 0, 64, 65], 32, 70, 0.1),
-]
+PROJECTIONS = [([40], 33, 16, 0.5), ([70, 3, 129], 100, 5, 0.6), ([1, 0, 64, 65], 32, 70, 0.1)]
 """Rows of each model, features, outputs and dropout probability."""

@@ -1,7 +1,5 @@
 """Run all checks of the kernels on a CPU in Triton's interpreter; a test starts this in a separate process."""
 
-from __future__ import annotations
-
 import torch
 
 from engine.kernels.checks import PROJECTIONS, check_attention, check_dropped, check_projection, check_sums

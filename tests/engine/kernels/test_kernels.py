@@ -1,7 +1,5 @@
 """Attention and sums in plain PyTorch equal autograd, and so do the kernels, if Triton's interpreter is available."""
 
-from __future__ import annotations
-
 import gc
 import os
 import subprocess

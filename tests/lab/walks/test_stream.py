@@ -14,7 +14,6 @@ from ergnn.data import Graph, TaskStream, splits
 from ergnn.lab.config import RunConfig
 from ergnn.lab.run import run
 from ergnn.lab.walks import visible_nodes, walk_settings, walk_stream
-from ergnn.learning.learner import Learner
 from graphs import graphs
 
 SMALL = {"walks": 4, "length": 10, "dim": 16, "window": 3}
@@ -85,36 +84,6 @@ def test_vectors_depend_on_the_seed_and_not_on_features() -> None:
         assert torch.equal(first[i].graph.x, again[i].graph.x)
         assert torch.equal(first[i].graph.x, walk_stream(scrambled, seed=0, **SMALL)[i].graph.x)
         assert not torch.equal(first[i].graph.x, other[i].graph.x)
-
-
-def test_vectors_drift_but_are_not_reset() -> None:
-    stream = stream_of()
-    raw = {**SMALL, "normalize": False}
-    walked = walk_stream(stream, seed=0, **raw)
-    old = visible_nodes(stream[0].graph, list(stream[0].classes))
-    linked = old[torch.isin(old, stream[0].graph.edge_index[0])]
-    before, after = walked[0].graph.x[linked], walked[1].graph.x[linked]
-    assert not torch.equal(before, after)
-    afresh = walk_stream(stream, seed=5, **raw)[1].graph.x[linked]
-    assert float((after - before).norm(dim=1).mean()) < float((after - afresh).norm(dim=1).mean())
-
-
-def test_a_prefix_of_the_stream_gives_the_same_vectors() -> None:
-    stream = stream_of("seen")
-    whole = walk_stream(stream, "node2vec", **SMALL)
-    prefix = walk_stream(TaskStream(stream[:1]), "node2vec", **SMALL)
-    assert torch.equal(whole[0].graph.x, prefix[0].graph.x)
-
-
-def test_softmax_regression_learns_from_the_vectors() -> None:
-    walked = walk_stream(stream_of("seen"), walks=20, length=20, dim=16, window=3)
-    learner = Learner("mlp", "finetune", head="per-task", lr=0.1, backbone_options={"layers": 0})
-    for task in walked:
-        learner.observe(task)
-        assert learner.evaluate(task) > 0.85
-        weight, bias = (learner.model.state_dict()[f"heads.{task.id}.{name}"] for name in ("weight", "bias"))
-        expected = torch.softmax(task.graph.x[task.test] @ weight.T + bias, dim=1)
-        torch.testing.assert_close(learner.predict_proba(task.test, task.id), expected)
 
 
 @pytest.mark.parametrize(

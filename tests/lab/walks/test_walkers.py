@@ -94,15 +94,6 @@ def test_steps_deep_in_a_walk_have_the_second_order_probabilities(name: str) -> 
         assert p_value(counts, exact_step(edge_index, before, here, p, q)) > 1e-4, (before, here)
 
 
-def test_uniform_walks_visit_as_powers_of_the_transition_matrix() -> None:
-    edge_index = GRAPHS["undirected"]
-    walks = draw(edge_index, torch.zeros(40_000, dtype=torch.long), 6, 1.0, 1.0)
-    dense = torch.zeros(6, 6, dtype=torch.float64).index_put((edge_index[0], edge_index[1]), torch.ones(1).double())
-    power = torch.linalg.matrix_power(dense / dense.sum(1, keepdim=True), 5)[0]
-    expected = {node: float(value) for node, value in enumerate(power) if value > 0}
-    assert p_value(Counter(walks[:, -1].tolist()), expected) > 1e-3
-
-
 @given(graph=graphs(), length=st.integers(1, 7), p=st.floats(0.1, 8), q=st.floats(0.1, 8), seed=st.integers(0, 99))
 @settings(max_examples=40, deadline=None)
 def test_every_step_is_an_edge_and_walks_end_only_where_none_leads_on(graph, length, p, q, seed) -> None:
@@ -121,16 +112,6 @@ def test_every_step_is_an_edge_and_walks_end_only_where_none_leads_on(graph, len
                 assert here == ENDED or here not in sources
             else:
                 assert (here, x) in edges
-
-
-@given(graph=graphs())
-@settings(max_examples=20, deadline=None)
-def test_linked_is_true_for_every_edge(graph) -> None:
-    n = graph.num_nodes
-    source, target = torch.cartesian_prod(torch.arange(n), torch.arange(n)).T
-    edges = set(map(tuple, graph.edge_index.T.tolist()))
-    linked = Neighbors(graph.edge_index, n).linked(source, target)
-    assert linked.tolist() == [pair in edges for pair in zip(source.tolist(), target.tolist(), strict=True)]
 
 
 def test_an_edge_that_is_listed_twice_counts_once() -> None:
