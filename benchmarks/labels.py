@@ -45,7 +45,7 @@ def draw(graph: Graph, count: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def learn(graph: Graph, nodes: Tensor, labels: Tensor) -> tuple[Analytic, LabelEffects, float]:
-    head = Analytic()
+    head = Analytic(kernel="linear", scale="rows")
     order = nodes.argsort()
     head.learn(graph, nodes[order], labels[order])
     assert head.solution is not None

@@ -139,15 +139,16 @@ def test_labels_that_do_not_fit_come_first() -> None:
     assert torch.equal(found.column[:6], truth[:6])
 
 
-@given(graph=graphs(), seed=st.integers(0, 99))
-def test_a_learner_explains_its_own_prediction(graph: Graph, seed: int) -> None:
+@given(graph=graphs(), kernel=st.sampled_from(["linear", "rbf"]), seed=st.integers(0, 99))
+def test_a_learner_explains_its_own_prediction(graph: Graph, kernel: str, seed: int) -> None:
     """After a correction and a deletion, terms add up to the scores, and a deleted label changes what was said."""
     graph = replace(graph, y=graph.y.clamp(min=0))
-    learner = Learner("sgc", "analytic", head="growing", feature_map="hops", lam=0.1)
+    learner = Learner("sgc", "analytic", head="growing", feature_map="hops", lam=0.1, kernel=kernel, scale="rows")
     order = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(seed))
     train, rest = order[: graph.num_nodes // 2].sort().values, order[graph.num_nodes // 2 :]
     learner.observe(Task(0, graph, train, rest[:0], rest, tuple(range(graph.num_classes))))
     head = learner.method
+    head.kernels = (head.solution.kernel,)  # not chosen again
     head.learn(graph, train[:1], (graph.y[train[:1]] + 1) % graph.num_classes)
     learner.forget_nodes(train[1:2])
     node = int(rest[0])

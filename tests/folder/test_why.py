@@ -16,8 +16,9 @@ from ergnn.folder.why import audit_labels, explain_nodes, suggest_nodes
 from folder.growing import make_updates, nodes_of, quick
 
 CASES = {
-    "linear": {"feature_map": "hops", "lam": 0.1},
-    "columns": {"feature_map": "ppr", "scale": "columns", "lam": 0.03},
+    "linear": {"feature_map": "hops", "lam": 0.1, "kernel": "linear", "scale": "rows"},
+    "rbf": {"feature_map": "hops", "lam": 0.1, "kernel": "rbf", "scale": "rows"},
+    "columns": {"feature_map": "ppr", "scale": "columns", "lam": 0.03, "kernel": "linear"},
 }
 
 
@@ -40,8 +41,8 @@ def test_terms_add_up_to_the_scores_of_the_prediction(changed: LearnerFolder) ->
         nodes = snapshot.graph.nodes()[::7]
         names = snapshot.graph.names(nodes)
         found = explain_nodes(snapshot, names, most=10_000)
-        head = snapshot.learner.head
-        scores = (snapshot.learner.rows(snapshot.graph, nodes).double() @ head.solution.weight).numpy()
+        learner = snapshot.learner
+        scores = learner._with_anchors().scores(learner._rows(snapshot.graph, nodes)).numpy()
         probabilities = snapshot.probabilities(snapshot.graph, nodes)
         for name, node, row, chances in zip(names, found, scores, probabilities, strict=True):
             assert node["id"] == name
@@ -54,7 +55,8 @@ def test_terms_add_up_to_the_scores_of_the_prediction(changed: LearnerFolder) ->
             assert sum(term["share"] for term in node["terms"]) == pytest.approx(1)
             assert node["class"] == snapshot.classes[int(chances.argmax())]
             assert node["probability"] == pytest.approx(chances.max(), abs=1e-9)
-            for k, of in enumerate((node["class"], node["second"])):
+            assert (node["features"] is None) == bool(learner.head.solution.kernel.s)
+            for k, of in enumerate([] if node["features"] is None else (node["class"], node["second"])):
                 by_distance = sum(terms[k] for terms in node["features"]["distances"])
                 by_column = sum(row["terms"][k] for row in node["features"]["columns"])
                 assert by_distance + node["features"]["constant"][k] == pytest.approx(expected[of], rel=0, abs=1e-9)
@@ -73,7 +75,7 @@ def test_the_class_changes_without_the_deciding_label(changed: LearnerFolder) ->
         for i, name in enumerate(graph.names(train[0])):
             learner = make_learner(snapshot.settings)
             graph._splits["train"] = tuple(np.delete(column, i) for column in train)
-            learner._version = snapshot.version.number
+            learner._version, learner.head.kernels = snapshot.version.number, (snapshot.learner.head.solution.kernel,)
             learner.solve(snapshot)
             out = next(learner.probabilities(graph, nodes, len(snapshot.classes)))[1].argmax(1)
             for row in np.flatnonzero(out != before):
@@ -136,7 +138,8 @@ def test_commands_print_the_same_as_text_json_and_files(
     found = json.loads(run("explain", root, "--nodes", str(ids), "--json", "-o", str(page)))["nodes"]
     assert [node["id"] for node in found] == ["n30", "n31"]
     html = page.read_text()
-    assert html.count('<svg class="figure"') == 8  # per node: neighborhood, labels, distances, columns
+    figures = 2 if found[0]["features"] is None else 4  # neighborhood, labels, and of a linear head distances, columns
+    assert html.count('<svg class="figure"') == 2 * figures
     assert found[1]["terms"][0]["id"] in html
     text = run("explain", root, "--nodes", str(ids))
     assert f"node n30 (its label: {found[0]['label']})" in text or "node n30: class" in text

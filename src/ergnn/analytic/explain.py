@@ -340,14 +340,9 @@ def choose(
         return torch.randperm(rows.size(0), generator=torch.Generator().manual_seed(0))[:count].tolist()
     if by == "variance":
         return spread_out(effects, rows, count)[0]
-    return torch.argsort(margins(effects, rows, temperature), stable=True)[:count].tolist()
-
-
-def margins(effects: LabelEffects, rows: Tensor, temperature: float) -> Tensor:
-    """Return the difference of the two largest probabilities of each row."""
     scores = torch.cat([effects.scores(part) for part in rows.split(ROW_BLOCK)])
     top = torch.softmax(temperature * scores, 1).topk(min(2, scores.size(1)), 1).values
-    return top[:, 0] - (top[:, 1] if top.size(1) > 1 else 0)
+    return torch.argsort(2 * top[:, 0] - top.sum(1), stable=True)[:count].tolist()
 
 
 def spread_out(effects: LabelEffects, rows: Tensor, count: int) -> tuple[list[int], list[float]]:
