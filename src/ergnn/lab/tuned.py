@@ -104,7 +104,8 @@ TUNED = Experiment(
         _joint("joint GCN", "gcn"),
         _joint("joint GraphSAGE", "sage"),
         _joint("joint GAT", "gat"),
-        _closed_form("analytic, class by class"),
+        _closed_form("analytic, kernel linear", kernel="linear"),
+        _closed_form("analytic, kernel auto"),
         GridRow(
             "ER-GCN MF*, e = 20, class by class",
             {**REPLAY, "backbone": "gcn"},
