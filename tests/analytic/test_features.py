@@ -93,16 +93,6 @@ def test_a_sketch_commutes_with_propagation(name: str, sparse: bool) -> None:
     torch.testing.assert_close(features.scores(weight), before @ weight, rtol=0, atol=1e-9)
 
 
-def test_rows_of_features_are_divided_by_the_sum_of_their_absolute_values() -> None:
-    x = torch.tensor([[1.0, -3.0], [0.0, 0.0], [2.0, 2.0]])
-    graph = Graph(x, torch.empty(2, 0, dtype=torch.long), torch.tensor([0, 0, 1]))
-    expected = torch.tensor([[0.25, -0.75], [0.0, 0.0], [0.5, 0.5]], dtype=torch.float64)
-    for each in (graph, graph.with_sparse_x()):
-        torch.testing.assert_close(Inputs(each).columns(0, 2), expected)
-        torch.testing.assert_close(Inputs(each).matmul(torch.eye(2, dtype=torch.float64)), expected)
-        torch.testing.assert_close(Inputs(each).t_matmul(torch.eye(3, dtype=torch.float64)), expected.T)
-
-
 @pytest.mark.parametrize("name", MAPS)
 def test_a_graph_without_features_or_edges_has_the_constant(name: str) -> None:
     graph = Graph(torch.zeros(4, 0), torch.empty(2, 0, dtype=torch.long), torch.tensor([0, 0, 1, 1]))

@@ -1,7 +1,5 @@
 """Bad input on the command line: exit code 2 and one clear line, before any training."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -40,10 +38,7 @@ def assert_refused(argv: list[str], message: str, capsys: pytest.CaptureFixture[
         ("cora --backbone transformer", r"unknown backbone 'transformer'; choose one of: .*gat, gcn"),
         ("cora --method hope", r"unknown method 'hope'; choose one of: .*finetune, .*replay"),
         ("cora --selector best", r"unknown selector 'best'; choose one of: .*mf\*"),
-        (
-            "cora --split lucky",
-            "unknown split 'lucky'; choose one of: 0.6/0.2/0.2, 20/30/rest, auto, folds, public",
-        ),
+        ("cora --split lucky", "unknown split 'lucky'; choose one of: 0.6/0.2/0.2, 20/30/rest, auto, folds, public"),
         ("cora --split public", "ERGNN_DATA is not set"),
         ("cora --replay dream", "unknown replay 'dream'; choose one of: ego, isolated, live"),
         ("cora --per-class 0", "per_class is 0; it must be 1 or more"),
@@ -52,36 +47,13 @@ def assert_refused(argv: list[str], message: str, capsys: pytest.CaptureFixture[
         ("cora --method ewc --selector mf", r"method 'ewc' has no option 'selector'; its options: .*lam"),
         ("cora --method-options per_clas=7", r"method 'replay' has no option 'per_clas' .*; its options: .*per_class"),
         ("cora --per-class 2 --method-options per_class=7", "'per_class' is given both as a setting and in method_o"),
-        ("cora --lr 0", "lr is 0.0; it must be above 0"),
-        ("cora --beta 1.5", "beta is 1.5; it must lie between 0 and 1"),
         ("cora --orders 2", "orders is 2, but class_order is 'natural'; several orders need 'shuffled'"),
         ("cora --class-order 0,1,2", "class_order lacks class 3; it must contain all 7 classes once"),
-        ("cora --class-order backwards", "class_order is 'backwards'; choose natural, shuffled, seeded, or"),
-        ("cora --classes-per-task 8", "classes_per_task is 8; 1 to 7 are possible"),
-        ("cora --device gpu", "unknown device 'gpu'; choose cpu, cuda or a numbered GPU such as cuda:0$"),
         ("cora --device cuda:99", "device 'cuda:99' is unavailable"),
-        (
-            "cora --selector-options radius=1",
-            r"selector 'mf\*' has no option 'radius'; its options: distance, ",
-        ),
+        ("cora --selector-options radius=1", r"selector 'mf\*' has no option 'radius'; its options: distance, "),
         ("cora --selector-options normalize=maybe", "normalize is 'maybe'; it must be of type bool"),
-        (
-            "cora --selector im --selector-options target=all",
-            "unknown target 'all'; choose one of: test, ",
-        ),
-        (
-            "cora --selector im --selector-options damping=much",
-            "damping is 'much'; it must be of type float",
-        ),
-        ("cora --selector im --selector-options damping=-1", "damping is -1; it must be 0 or more"),
-        ("cora --selector im --selector-options max-iterations=0", "max_iterations is 0"),
-        (
-            "cora --backbone-options width=3",
-            "backbone 'gat' has no option 'width'; its options: dropout, heads",
-        ),
-        ("cora --backbone-options hidden=wide", "backbone 'gat': hidden is 'wide'; it must be of type int"),
-        ("cora --backbone-options heads=0", "heads is 0; at least 1 is needed"),
-        ("cora --backbone-options dropout=1", "dropout is 1; it must be 0 or more and below 1"),
+        ("cora --selector im --selector-options target=all", "unknown target 'all'; choose one of: test, "),
+        ("cora --backbone-options width=3", "backbone 'gat' has no option 'width'; its options: dropout, heads"),
         ("", "no DATASET on the command line or in the config file; `ergnn datasets` lists them"),
     ],
 )
@@ -155,10 +127,7 @@ def test_what_was_mistyped_is_guessed(
         ('dataset = "cora"\nseeds = 2.5', r"run\.toml: seeds is 2\.5; it must be of type int"),
         ('dataset = "cora"\nseeds = true', r"run\.toml: seeds is True; it must be of type int"),
         ('dataset = "cora"\nlr = "fast"', r"run\.toml: lr is 'fast'; it must be of type float"),
-        (
-            'dataset = "cora"\nselector_options = "target=test"',
-            "selector_options is .*; it must be of type",
-        ),
+        ('dataset = "cora"\nselector_options = "target=test"', "selector_options is .*; it must be of type"),
         ("dataset: cora", r"run\.toml: not a TOML file \(.*line 1"),
         ("seeds = 1", "no DATASET on the command line"),
     ],

@@ -1,7 +1,5 @@
 """Outputs of ``ergnn run``: a store, LaTeX, figures; and plug-ins that are not installed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

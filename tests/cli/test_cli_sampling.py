@@ -1,7 +1,5 @@
 """A large graph on the command line: generated, learned in batches with sampled neighbors, scored exactly."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The example tables and ``ergnn demo``."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

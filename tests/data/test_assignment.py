@@ -1,7 +1,5 @@
 """Streams in which classes come again: blurred, by domain and by time; the data sets made for them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -149,18 +147,6 @@ def test_splits_by_size_on_a_graph(split: str) -> None:
     if split == "30/10/20":
         assert train == [[30, 30]] * 3
         assert [task.test.numel() for task in stream] == [40] * 3
-
-
-@pytest.mark.parametrize(
-    ("name", "settings", "message"),
-    [
-        ("cora", {"scenario": "time"}, "cora does not support scenario 'time'; choose one of: task, class, blurred"),
-        ("twitch", {"scenario": "class"}, "twitch does not support scenario 'class'; choose one of: domain"),
-    ],
-)
-def test_unsupported_scenarios_are_refused_before_loading(name: str, settings: dict[str, str], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        make_stream(name, root=Path("nowhere"), **settings)  # type: ignore[arg-type]
 
 
 def test_twitch_is_six_graphs_with_the_same_classes(data_root: Path) -> None:

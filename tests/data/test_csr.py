@@ -1,7 +1,5 @@
 """A graph created from in-neighbor lists equals the graph created from its edges."""
 
-from __future__ import annotations
-
 import pickle
 from copy import deepcopy
 from dataclasses import replace

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse
@@ -7,13 +5,7 @@ import torch
 
 from ergnn.config.errors import InputError
 from ergnn.data import UNLABELED
-from ergnn.data.tables import (
-    EdgeTable,
-    NodeTable,
-    cut,
-    from_graph,
-    to_graph,
-)
+from ergnn.data.tables import EdgeTable, NodeTable, cut, from_graph, to_graph
 from graphs import random_graph
 
 
@@ -139,11 +131,7 @@ def test_by_time_at_boundaries_and_dates() -> None:
     stream = cut(nodes, edges, by="time", boundaries=[30, 95])
     counts = [int(t.train.numel() + t.val.numel() + t.test.numel()) for t in stream]
     labeled = [t for t, label in zip(nodes.time, nodes.labels, strict=True) if label is not None]
-    assert counts == [
-        sum(t < 30 for t in labeled),
-        sum(30 <= t < 95 for t in labeled),
-        sum(t >= 95 for t in labeled),
-    ]
+    assert counts == [sum(t < 30 for t in labeled), sum(30 <= t < 95 for t in labeled), sum(t >= 95 for t in labeled)]
     dated = NodeTable(ids=nodes.ids, labels=nodes.labels, time=nodes.time * 86400.0)
     again = cut(dated, edges, by="time", boundaries=["1970-01-31", "1970-04-06T00:00Z"])
     for a, b in zip(stream, again, strict=True):
@@ -178,11 +166,7 @@ def test_by_domain_with_given_splits() -> None:
 
 
 def test_a_class_that_cannot_be_trained_in_a_part_is_hidden_there() -> None:
-    nodes = NodeTable(
-        ids=range(21),
-        labels=["a"] * 10 + ["b"] + ["b"] * 10,
-        domain=["x"] * 11 + ["y"] * 10,
-    )
+    nodes = NodeTable(ids=range(21), labels=["a"] * 10 + ["b"] + ["b"] * 10, domain=["x"] * 11 + ["y"] * 10)
     stream = cut(nodes, None, by="domain")
     assert [task.classes for task in stream] == [(0,), (1,)]
     assert stream[0].graph.y[10] == UNLABELED

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 
@@ -60,14 +58,8 @@ def test_row_normalization_divides_by_the_sum_and_keeps_empty_rows(sparse: bool)
     [
         ({"x": torch.ones(2, 3)}, r"tiny: x has shape \(2, 3\); expected \[3, features\] as y has 3 nodes"),
         ({"x": torch.ones(3)}, r"tiny: x has shape \(3,\)"),
-        (
-            {"edge_index": torch.zeros(3, 2).long()},
-            r"tiny: edge_index has shape \(3, 2\); expected \[2, edges\]",
-        ),
-        (
-            {"edge_weight": torch.ones(3)},
-            r"float32 of shape \(3,\); expected floats of shape \[2\], one per edge",
-        ),
+        ({"edge_index": torch.zeros(3, 2).long()}, r"tiny: edge_index has shape \(3, 2\); expected \[2, edges\]"),
+        ({"edge_weight": torch.ones(3)}, r"float32 of shape \(3,\); expected floats of shape \[2\], one per edge"),
         ({"edge_weight": torch.ones(2).long()}, r"edge_weight is torch\.int64 of shape \(2,\)"),
         ({"y": torch.zeros(3)}, r"must be int64; got torch\.int64 and torch\.float32"),
         ({"edge_index": torch.zeros(2, 1).int()}, r"must be int64; got torch\.int32 and torch\.int64"),
@@ -92,10 +84,7 @@ def test_features_that_are_not_finite_name_the_node(sparse: bool, value: float) 
     [
         ({"edge_index": torch.tensor([[0], [3]])}, "tiny: an edge contains node 3; nodes are 0 to 2"),
         ({"edge_index": torch.tensor([[-1], [0]])}, "tiny: an edge contains node -1; nodes are 0 to 2"),
-        (
-            {"edge_weight": torch.tensor([1.0, -0.5])},
-            "tiny: an edge has weight -0.5; weights must be finite, 0 or",
-        ),
+        ({"edge_weight": torch.tensor([1.0, -0.5])}, "tiny: an edge has weight -0.5; weights must be finite, 0 or"),
         ({"edge_weight": torch.tensor([torch.nan, 1.0])}, "tiny: an edge has weight nan"),
         ({"y": torch.tensor([0, -2, 1])}, "tiny: label -2 is out of range; labels are 0, 1, 2"),
     ],

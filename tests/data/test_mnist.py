@@ -1,7 +1,5 @@
 """Permuted MNIST: files, permutations, tasks with separate graphs, and learning a stream."""
 
-from __future__ import annotations
-
 import gzip
 import struct
 import sys

@@ -1,7 +1,5 @@
 """Graphs that are read in parts, compared with plain sets of edges."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

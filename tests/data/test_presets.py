@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -47,17 +45,6 @@ def test_bags_of_words_are_row_normalized_by_default(tmp_path: Path) -> None:
     write_reddit(tmp_path)
     vectors = make_stream("reddit", root=tmp_path).stream[0].graph.x.sum(dim=1)
     assert not torch.allclose(vectors, torch.ones_like(vectors))
-
-
-def test_options_reach_the_stream() -> None:
-    options = {"class_order": "shuffled", "order_seed": 3, "edges": "own"}
-    stream = make_stream("cora", classes_per_task=3, num_tasks=1, **options).stream
-    assert [len(task.classes) for task in stream] == [3]
-    y = stream[0].graph.y
-    source, target = stream[0].graph.edge_index
-    assert bool((y[source] >= 0).all())
-    assert bool((y[target] >= 0).all())
-    assert stream.classes == make_stream("cora", **options).stream.classes[:3]
 
 
 def test_a_graph_is_read_once_for_several_streams(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -152,11 +150,7 @@ def test_check_split_requires_int64_vectors() -> None:
     ("draw", "options", "message"),
     [
         (splits.planetoid_like, {"per_class": 8}, "class 1 has 7 labeled nodes; 8 are required for training"),
-        (
-            splits.planetoid_like,
-            {"per_class": 5},
-            r"7 labeled nodes are left .* 500 for validation and 1000 for",
-        ),
+        (splits.planetoid_like, {"per_class": 5}, r"7 labeled nodes are left .* 500 for validation and 1000 for"),
         (splits.planetoid_like, {"per_class": 0}, "per_class is 0; at least 1 is needed"),
         (splits.planetoid_like, {"num_val": -1}, "num_val is -1; at least 0"),
         (splits.planetoid_like, {"num_test": 0}, "num_test is 0; at least 1"),

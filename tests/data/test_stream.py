@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -56,9 +54,7 @@ def test_tasks_partition_the_classes(drawn: tuple[Graph, TaskStream, dict]) -> N
 
 @settings(max_examples=60, deadline=None)
 @given(streams())
-def test_a_task_has_all_split_nodes_of_its_classes_and_no_others(
-    drawn: tuple[Graph, TaskStream, dict],
-) -> None:
+def test_a_task_has_all_split_nodes_of_its_classes_and_no_others(drawn: tuple[Graph, TaskStream, dict]) -> None:
     graph, stream, _ = drawn
     split = graph.public_split
     for task in stream:

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 CODE = """
 import resource, sys
 from pathlib import Path
@@ -72,6 +74,7 @@ print(status("RssFile"), path.stat().st_size, status("VmHWM"))
 """
 
 
+@pytest.mark.slow
 def test_only_rows_of_the_batch_are_loaded(tmp_path: Path) -> None:
     """Train and score on 3.2 GB of features with a memory limit of 0.7 GB, so that a copy does not fit."""
     done = subprocess.run([sys.executable, "-c", CODE, str(tmp_path)], capture_output=True, text=True, check=False)

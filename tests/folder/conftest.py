@@ -1,7 +1,5 @@
 """A folder after two updates, and copies of it."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

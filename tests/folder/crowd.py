@@ -6,8 +6,6 @@ The writer observes, forgets and rolls back without a pause and keeps two versio
 current and predict. All answers of one version must be the same. Prints what happened as JSON.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

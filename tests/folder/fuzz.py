@@ -7,8 +7,6 @@ file; the others put wild values into rows and then make the row's checksum righ
 would: of those only a clean end is asked.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource

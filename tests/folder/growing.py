@@ -1,7 +1,5 @@
 """A small graph that grows: updates of nodes whose features and links follow their class."""
 
-from __future__ import annotations
-
 import csv
 import sqlite3
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Folders that are changed at random, beside plain dictionaries of what each of their versions must hold."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterable
 from copy import deepcopy

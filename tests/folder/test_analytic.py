@@ -1,7 +1,5 @@
 """The closed form in a folder: whatever came, was corrected or left, it is what the final graph gives at once."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Purges that are interrupted, repeated and certified."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The commands, end to end, in the words of the documentation."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

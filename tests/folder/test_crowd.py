@@ -1,7 +1,5 @@
 """Readers are never blocked and never see half a state; see :mod:`folder.crowd`."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

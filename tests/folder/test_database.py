@@ -1,7 +1,5 @@
 """The database: what others read in it, its checksums, and how it is brought to a newer schema."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

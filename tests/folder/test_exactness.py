@@ -1,7 +1,5 @@
 """A folder reads a part of its graph; what it learns and says must be what the whole graph in memory gives."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +8,6 @@ import torch
 
 from ergnn.config.errors import InputError
 from ergnn.data.graph import Graph
-from ergnn.data.partial import read_subgraph
 from ergnn.data.stream import Task
 from ergnn.folder import LearnerFolder, Settings
 from ergnn.learning.learner import Learner
@@ -98,18 +95,3 @@ def test_learns_the_same_bits_as_with_the_whole_graph_in_memory(settings: Settin
             found = np.concatenate([p for _, _, p in folder.predict(ids, chunk=chunk)])
             np.testing.assert_allclose(found[:, columns], expected, rtol=2e-5, atol=1e-7)
     assert record["touched"] < 350  # of 450 nodes: a part, as was promised
-
-
-def test_degrees_at_the_rim_are_those_of_the_whole_graph(tmp_path: Path) -> None:
-    folder = LearnerFolder.create(tmp_path / "learner", quick(epochs=1))
-    for nodes, edges in make_updates(2):
-        folder.observe(nodes, edges)
-    graph = folder.snapshot().graph
-    row, *_ = graph.neighbors(np.arange(graph.next_node))
-    degree = np.bincount(row, minlength=graph.next_node)
-    local = read_subgraph(graph, np.array([3]), 1, QUICK.limits)
-    assert 1 < len(local.nodes) < graph.next_node
-    found = np.bincount(local.graph.edge_index[1], minlength=len(local.nodes) + 1)
-    np.testing.assert_array_equal(found[:-1], degree[local.nodes])
-    assert found[-1] == 0
-    assert not local.graph.rows(torch.tensor([len(local.nodes)])).any()

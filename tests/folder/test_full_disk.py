@@ -1,7 +1,5 @@
 """The commands on a real file system that is full: no traceback, nothing lost, and the same command works later."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """No database, however mutated, crashes, hangs, or takes 200 MB more than an intact one; see :mod:`folder.fuzz`."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """SIGKILL at any moment: the last version answers, and the update that goes on ends with the same rows."""
 
-from __future__ import annotations
-
 import csv
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What a folder takes in, says, forgets and goes back to; and how it refuses."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -17,18 +15,7 @@ from ergnn.folder import LearnerFolder
 from ergnn.folder.database import FILE, FolderError
 from ergnn.folder.graph import MemoryGraph
 from ergnn.nn.backbones import BACKBONES
-from folder.growing import (
-    IDS,
-    current,
-    edges_of,
-    make_updates,
-    nodes_of,
-    objects,
-    probabilities,
-    quick,
-    tables,
-    x_of,
-)
+from folder.growing import IDS, current, edges_of, make_updates, nodes_of, objects, probabilities, quick, tables, x_of
 
 
 def test_known_classes_compete_alone_as_under_one_softmax(folder: LearnerFolder) -> None:

@@ -1,7 +1,5 @@
 """The page of ``ergnn inspect`` in a real browser, wide and narrow."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

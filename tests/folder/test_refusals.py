@@ -1,7 +1,5 @@
 """How a folder refuses: the message names the value, and nothing has changed."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

@@ -1,7 +1,5 @@
 """The spool on disk: purges, jobs of other versions, damage, and numbers that are never used again."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

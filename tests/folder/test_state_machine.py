@@ -1,7 +1,5 @@
 """Any order of changes, against plain dictionaries and against learning at once; see :mod:`folder.histories`."""
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Nodes without columns: their features follow from the edges, whatever the order of updates."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

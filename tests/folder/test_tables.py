@@ -1,7 +1,5 @@
 """Tables with columns of every kind in a folder: exact in any order of updates, and nothing is left of what is gone."""
 
-from __future__ import annotations
-
 import csv
 import runpy
 from itertools import pairwise

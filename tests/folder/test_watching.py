@@ -1,7 +1,5 @@
 """Drift, calibration and unknown classes of a folder."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Weights of edges: stored, exact for any history, and refused by networks."""
 
-from __future__ import annotations
-
 import sqlite3
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Explanations, audits and suggestions of a folder, after corrections and deletions."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -5,8 +5,6 @@
 ``kill_after`` sends SIGKILL after some time, ``kill_at`` at the so-many-th event: just before or just after a commit.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

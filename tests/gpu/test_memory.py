@@ -55,14 +55,3 @@ def test_nodes_are_learned_again_on_a_gpu() -> None:
     learner.observe(replace(task, id=1, train=again))
     assert [len(part) for part in learner.method.buffer.experiences] == [5, 6]  # type: ignore[union-attr]
     assert learner.forget_nodes(learner.method.buffer.nodes[:2].cpu()) == 2  # type: ignore[union-attr]
-
-
-def test_an_estimator_learns_known_nodes_again_on_a_gpu() -> None:
-    pytest.importorskip("sklearn")
-    from ergnn.learning.estimator import ContinualNodeClassifier
-
-    task = cora()[0]
-    model = ContinualNodeClassifier("gcn", "replay", epochs=2, per_class=2, device="cuda")
-    model.partial_fit(task.graph, task.train)
-    model.partial_fit(task.graph, without_some_remembered(task, model.learner_.method.buffer.nodes))
-    assert model.predict(task.graph, task.train).shape == (task.train.numel(),)

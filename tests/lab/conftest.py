@@ -1,7 +1,5 @@
 """Fixtures for SQLite and PostgreSQL stores."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A PostgreSQL server for the tests: in a temporary folder, on a socket, without a port."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil

@@ -1,7 +1,5 @@
 """The class-incremental table: its grid, a small run, and the script without a store."""
 
-from __future__ import annotations
-
 import json
 import os
 import runpy

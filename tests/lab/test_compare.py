@@ -1,7 +1,5 @@
 """``ergnn compare``: plans, equal memory, disjoint search, resumed stores, tables and third-party methods."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator
@@ -21,7 +19,7 @@ from ergnn.data import DATASETS
 from ergnn.lab.compare import Compared, compare, fit_memory
 from ergnn.lab.contenders import SEARCH_SEED, CompareOptions, Condition, Entry, contenders, plan
 from ergnn.lab.report.comparison import write_comparison
-from ergnn.lab.report.comparison_sections import Group, benchmark_section, groups_of
+from ergnn.lab.report.comparison_sections import Group, benchmark_section
 from ergnn.lab.store import RunStore
 from ergnn.learning.resolve import default_options
 from ergnn.methods import METHODS
@@ -335,10 +333,6 @@ def test_the_smallest_memory_is_used_if_nothing_fits() -> None:
     with pytest.raises(StopIteration) as end:
         search.send(11)
     assert end.value.value == {"replay": "isolated", "per_class": 1}
-
-
-def test_groups_follow_scenario_and_edges(done: Compared) -> None:
-    assert [(g.scenario, g.edges) for g in groups_of(done.entries)] == [("task", "all"), ("class", "all")]
 
 
 def test_with_a_preset_of_networks_all_trained_methods_search_widths_and_joint_training_keeps_its_best_epoch() -> None:

@@ -1,7 +1,5 @@
 """Run configurations: resolved values and TOML files."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,7 @@ import pytest
 from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.config.learner_config import PROTOCOLS, LearnerConfig
 from ergnn.config.registry import REQUIRED
-from ergnn.lab.config import LEARNER_FIELDS, RUN_FIELDS, RunConfig, check_settings, read_config
+from ergnn.lab.config import LEARNER_FIELDS, RUN_FIELDS, RunConfig, read_config
 from ergnn.lab.keys import member_config, member_key
 from ergnn.methods import METHODS
 
@@ -71,14 +69,6 @@ def test_everything_is_resolved_except_for_values_of_the_data_set() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("text", "parsed"),
-    [("natural", "natural"), ("shuffled", "shuffled"), ("3,1,0,2", [3, 1, 0, 2]), ("1, 0", [1, 0])],
-)
-def test_a_class_order_is_a_word_or_a_list(text: str, parsed: str | list[int]) -> None:
-    assert RunConfig(class_order=text).parsed_class_order() == parsed
-
-
 def test_a_file_may_set_every_field_with_dashes_or_underscores(tmp_path: Path) -> None:
     lines, tables, values = [], [], {}
     for f in (*RUN_FIELDS, *LEARNER_FIELDS):
@@ -95,15 +85,6 @@ def test_a_file_may_set_every_field_with_dashes_or_underscores(tmp_path: Path) -
         tables += [] if text else [f"[{key}]\nkey = 1"]
     (tmp_path / "all.toml").write_text("\n".join(['selector = "mf"', "per-class = 2", *lines, *tables]))
     assert read_config(tmp_path / "all.toml") == {"selector": "mf", "per_class": 2, **values}
-
-
-def test_integers_are_accepted_as_floats_but_not_vice_versa() -> None:
-    checked = check_settings({"lr": 1}, "here")
-    assert checked == {"lr": 1.0}
-    assert isinstance(checked["lr"], float)
-    for wrong in (0.5, "2", True, None):
-        with pytest.raises(InputError, match=rf"here: seeds is {wrong!r}; it must be of type int"):
-            check_settings({"seeds": wrong}, "here")
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

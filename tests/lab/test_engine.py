@@ -1,7 +1,5 @@
 """Engines compute units, and their results are stored once or rejected with a reason."""
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace

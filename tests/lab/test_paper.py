@@ -1,7 +1,5 @@
 """The published numbers, compared with the source of the paper if available."""
 
-from __future__ import annotations
-
 import doctest
 import os
 import re

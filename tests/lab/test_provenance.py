@@ -1,7 +1,5 @@
 """Code version of a result: the package version, and the commit of its own checkout only."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

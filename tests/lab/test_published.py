@@ -1,7 +1,5 @@
 """Tables published by others: their numbers, the configurations of their rows, and a small run of each."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from dataclasses import replace

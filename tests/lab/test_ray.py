@@ -1,7 +1,5 @@
 """A grid on a Ray cluster gives the same store as local processes, even if a worker is lost."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Tables from stored runs; resumed work; commands that reproduce a row."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
@@ -57,10 +55,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_killed_run_resumes_and_gives_the_same_tables(whole: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])}
     program = subprocess.Popen(
-        [sys.executable, "-m", "lab.tiny", str(tmp_path), "2"],
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-m", "lab.tiny", str(tmp_path), "2"], env=environment, stdout=subprocess.PIPE, text=True
     )
     told = [program.stdout.readline() for _ in range(2)]
     program.send_signal(signal.SIGKILL)

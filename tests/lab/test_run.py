@@ -1,7 +1,5 @@
 """Runs: members trained together equal single ones; seeds, orders and splits are crossed as configured."""
 
-from __future__ import annotations
-
 import json
 import statistics
 import sys
@@ -18,15 +16,7 @@ from ergnn.config.learner_config import LearnerConfig
 from ergnn.data import make_stream
 from ergnn.lab.config import RunConfig
 from ergnn.lab.result import RunResult
-from ergnn.lab.run import (
-    StreamCache,
-    make_config_stream,
-    make_learner,
-    members_of,
-    peak_memory_mb,
-    run,
-    streams_of,
-)
+from ergnn.lab.run import StreamCache, make_config_stream, make_learner, members_of, peak_memory_mb, run, streams_of
 from ergnn.learning.evaluation import evaluate_stream
 from ergnn.learning.learner import Learner
 from ergnn.learning.metrics import AccuracyMatrix, forgetting_mean, performance_mean

@@ -1,7 +1,5 @@
 """Sizes within a budget against a linear scan; trials are drawn once, by seed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Signed-rank tests and ranks against enumeration, SciPy and worked examples."""
 
-from __future__ import annotations
-
 from itertools import combinations, product
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The run store, on SQLite and PostgreSQL: no lost or duplicate rows, concurrent writers and keys."""
 
-from __future__ import annotations
-
 import csv
 import json
 import multiprocessing

@@ -1,7 +1,5 @@
 """A grid that runs in seconds; as a script: OUT JOBS."""
 
-from __future__ import annotations
-
 import multiprocessing
 import sys
 

@@ -1,7 +1,5 @@
 """``best_epoch`` and ``network="tuned"``: which parameters a task ends with."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

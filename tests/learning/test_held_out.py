@@ -1,7 +1,5 @@
 """Scores of held-out nodes, against scikit-learn, and what is warned of."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score, roc_auc_score

@@ -1,7 +1,5 @@
 """The learner: predictions, saved states, training side by side, and errors."""
 
-from __future__ import annotations
-
 import io
 import weakref
 from dataclasses import replace
@@ -197,13 +195,6 @@ def test_a_third_party_module_learns_with_every_head(stream: TaskStream, head: s
     assert torch.equal(again.predict(stream[0].test, 0), learner.predict(stream[0].test, 0))
 
 
-def test_a_module_with_too_few_outputs_or_without_embed_is_refused(stream: TaskStream):
-    with pytest.raises(InputError, match=r"2 outputs, but 4 are needed"):
-        learn(Learner(ThirdPartyModule(2), epochs=1, selector="mf"), stream)
-    with pytest.raises(InputError, match="embed"):
-        learn(Learner(ThirdPartyModule(6), epochs=1, selector="mf*"), stream)
-
-
 def test_one_module_can_be_passed_to_two_learners(stream: TaskStream):
     module = GCN(6)
     pair = [Learner(module, epochs=3, seed=seed, selector="mf") for seed in (0, 1)]
@@ -215,17 +206,6 @@ def test_one_module_can_be_passed_to_two_learners(stream: TaskStream):
 def test_a_backbone_that_already_has_a_head_is_refused(stream: TaskStream):
     with pytest.raises(InputError, match="without out_channels"):
         Learner(GCN(6, 2)).observe(stream[0])
-
-
-def test_only_influence_on_test_nodes_makes_a_learner_leaky(stream: TaskStream):
-    leaky = Learner("sgc", epochs=1, selector="im", selector_options={"target": "test"})
-    assert leaky.leaky
-    leaky.observe(stream[0])
-    assert leaky.history[0]["selection"]["target"] == "test"
-    for selector in ("random", "mf", "mf*", "cm", "cm*", "im"):
-        assert not Learner("sgc", selector=selector).leaky
-    assert not Learner("sgc", "finetune").leaky
-    assert not Learner("sgc", "joint").leaky
 
 
 def test_tasks_out_of_order_are_refused(stream: TaskStream):

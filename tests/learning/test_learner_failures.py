@@ -1,7 +1,5 @@
 """Failures do not change the learner, and errors explain what is wrong."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """Learning a task as one transaction: callbacks, custom losses and penalties, failures and interruptions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

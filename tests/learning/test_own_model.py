@@ -1,7 +1,5 @@
 """A graph and a module of the user's own: what the README shows, on a graph of 280 nodes without masks."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -90,12 +88,3 @@ def test_a_module_with_too_few_outputs_is_refused_before_the_first_task(
         ergnn.evaluate_stream(ergnn.Learner(module, selector="mf", head=head, epochs=2), stream)
     with pytest.raises(InputError, match=message):
         ergnn.run(stream, ergnn.LearnerConfig(module, head=head, epochs=2, method_options={"selector": "mf"}), seeds=1)
-
-
-def test_without_a_stream_it_is_refused_at_the_task_and_the_learner_stays_as_it_was() -> None:
-    stream = stream_of(2, 2, 3)
-    learner = ergnn.Learner(GCN(FEATURES, 16, num_layers=2, out_channels=6), selector="mf", epochs=2)
-    learner.observe(stream[0]).observe(stream[1])
-    with pytest.raises(InputError, match="GCN has 6 outputs, but 7 are needed"):
-        learner.observe(stream[2])
-    assert learner.num_tasks == 2

@@ -1,7 +1,5 @@
 """Learners as files: what comes back, what must be passed again, and files that are not learners."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Models trained side by side on a CPU have the same parameters as single models, bit for bit, also with Adam."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -9,6 +9,7 @@ from ergnn.cli.main import main
 METHODS = ["slda", "icarl", "cat", "ssm", "pdgnn-tem", "continualgnn", "tpp"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", ["per-task", "growing"])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_reports_accuracy_and_bytes(method: str, head: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv
+from torch_geometric.nn import GATConv, GCNConv, SAGEConv
 
 from ergnn.config.errors import InputError
 from ergnn.data import Graph
@@ -148,13 +148,6 @@ def test_curvature_products_pass_through_normalization_and_residuals() -> None:
     assert_near(hessian_product(objective, params)(vector), hessian @ vector, 1e-8)
     slope = torch.autograd.functional.jacobian(lambda v: (weights * objective.losses(unpacked(v))).sum(), start)
     assert_near(gradient(objective, params, weights), slope)
-
-
-def test_batch_normalization_has_no_field_and_no_linear_output_by_default() -> None:
-    model = BACKBONES.create("sage", in_channels=8, out_channels=3, norm="batch")
-    assert not model.runs_on_fields
-    assert isinstance(model.heads[0], SAGEConv)
-    assert isinstance(BACKBONES.create("gin", in_channels=8, out_channels=3).heads[0], GINConv)
 
 
 def test_wrong_options_are_named() -> None:

@@ -1,7 +1,5 @@
 """A folder after two updates, and a client of an application that serves a copy of it."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Requests that a service must refuse, drawn by a seed."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

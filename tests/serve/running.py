@@ -1,7 +1,5 @@
 """A server in a process of its own."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -82,7 +80,7 @@ class Server:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) << 10  # type: ignore[index]
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> "Server":
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:

@@ -1,7 +1,5 @@
 """Predictions over HTTP are those of the folder, and name their version."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Values by column name over HTTP are those of a CSV file."""
 
-from __future__ import annotations
-
 import csv
 import json
 import runpy

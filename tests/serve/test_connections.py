@@ -1,7 +1,5 @@
 """Connections that send nothing or half a header: they are closed in time, and leave room for others."""
 
-from __future__ import annotations
-
 import resource
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """The Dockerfile: built and run where docker is; otherwise its instructions are carried out here, without a network."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -76,6 +74,7 @@ def check_installable(app: Path, extras: set[str]) -> str:
     return str(project["project"]["scripts"]["ergnn"])
 
 
+@pytest.mark.slow
 def test_its_instructions(place: Path, tmp_path: Path) -> None:
     app, programs = tmp_path / "app", tmp_path / "bin"
     app.mkdir()

@@ -1,7 +1,5 @@
 """Sixteen clients predict, upload and forget while processes are killed, the disk fills up, and a plug-in prints."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """A disk that fills up: what was accepted waits, what does not fit is refused, and ``/health`` says so."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from pathlib import Path

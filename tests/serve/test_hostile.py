@@ -1,7 +1,5 @@
 """Malformed and hostile requests are refused with one line, in bounded memory, and change nothing."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """SIGKILL in the middle of an update: it goes on after a restart, or never was; nothing else changes."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Who may ask, how much, and how long; whatever is wrong is one line of JSON."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from base64 import b64encode

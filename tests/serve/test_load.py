@@ -1,7 +1,5 @@
 """Sixteen clients while an update is learned and swapped in: no failed request, no answer of two versions."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from functools import partial

@@ -1,9 +1,5 @@
 """The live page in a real browser: wide and narrow, with the keyboard, and when a new version comes."""
 
-from __future__ import annotations
-
-import base64
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +13,6 @@ from pages.chromium import Browser, find
 from serve.running import SECONDS, Server
 
 pytestmark = pytest.mark.skipif(find() is None, reason="no chromium (or chrome) on the PATH")
-PICTURES = os.environ.get("ERGNN_PICTURES")
-"""A folder for pictures of the page."""
 
 
 @pytest.fixture(scope="module")
@@ -78,12 +72,6 @@ def test_the_page_fits_and_loads_nothing_from_elsewhere(
         low = browser.evaluate(f"document.querySelector('{selector}').getBoundingClientRect().height")
         assert low >= 24, selector
     assert browser.complaints() == []
-    if PICTURES:
-        Path(PICTURES).mkdir(exist_ok=True)
-        size = browser.evaluate("document.documentElement.scrollHeight")
-        clip = {"x": 0, "y": 0, "width": width, "height": min(size, 4000), "scale": 1}
-        picture = browser.send("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)["data"]
-        (Path(PICTURES) / f"live-{width}-{scheme}.png").write_bytes(base64.b64decode(picture))
 
 
 def test_with_the_keyboard_alone(browser: Browser, server: Server) -> None:

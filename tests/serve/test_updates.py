@@ -1,7 +1,5 @@
 """Updates over HTTP end in the folder that the same tables make on the command line."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path
@@ -171,10 +169,7 @@ def test_unknown_ids_behind_a_queued_update_are_reported(client: TestClient, roo
     assert (report["state"], report["result"]["nodes"]) == ("done", 1)
     assert report["result"]["unknown"] == ["ghost", "phantom"]
     report = finished(client, none)
-    assert (report["state"], report["error"]) == (
-        "failed",
-        "none of the 2 nodes is in the graph: 'ghost', 'phantom'",
-    )
+    assert (report["state"], report["error"]) == ("failed", "none of the 2 nodes is in the graph: 'ghost', 'phantom'")
 
 
 def test_nodes_that_were_forgotten_before_a_crash_are_not_unknown(root: Path) -> None:

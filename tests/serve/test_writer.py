@@ -1,7 +1,5 @@
 """The writer's protocol: a socket of its own, a number in every message; what breaks it is ended and tried again."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -9,8 +9,6 @@ longer than ``SECONDS``, need more than a gigabyte, or leave another file behind
 signals are not delivered, is ended by the limit on CPU time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import gzip

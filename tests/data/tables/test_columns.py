@@ -1,7 +1,5 @@
 """Labels, ids and features mean the same whatever file or frame they come from."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Any
@@ -16,15 +14,7 @@ from hypothesis import strategies as st
 
 from ergnn.cli.folder_options import add_columns, read_tables
 from ergnn.config.errors import InputError
-from ergnn.data.tables import (
-    Columns,
-    EdgeTable,
-    FormatError,
-    Limits,
-    NodeTable,
-    read_edges,
-    read_nodes,
-)
+from ergnn.data.tables import Columns, EdgeTable, FormatError, Limits, NodeTable, read_edges, read_nodes
 from ergnn.data.tables.node_tables import canonical
 
 FORMS: dict[Any, str | None] = {

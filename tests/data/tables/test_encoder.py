@@ -1,7 +1,5 @@
 """Columns as features: against scikit-learn, and as functions of the set of rows."""
 
-from __future__ import annotations
-
 import json
 from datetime import date
 

@@ -1,7 +1,5 @@
 """Mutated files of every format are refused with an ergnn error, or read as an independent reader reads them."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

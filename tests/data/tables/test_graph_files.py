@@ -1,7 +1,5 @@
 """Errors of graph files name the file and the problem; real files are read."""
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -38,10 +36,7 @@ NPZ: dict[str, tuple[dict[str, Any], str]] = {
     "shape negative": (CSR | {"adj_shape": np.array([-2, -2])}, "shape is [-2, -2]"),
     "two dimensions": (CSR | {"adj_data": np.ones((2, 1))}, "data has shape [2, 1]"),
     "complex": (CSR | {"adj_data": np.ones(2, complex)}, "holds complex128"),
-    "labels too few": (
-        CSR | {"labels": np.ones(1, int)},
-        "'labels': shape [1] of int64; shape [2] of numbers or text",
-    ),
+    "labels too few": (CSR | {"labels": np.ones(1, int)}, "'labels': shape [1] of int64; shape [2] of numbers or text"),
     "attributes of others": (
         CSR | ATTR | {"attr_shape": np.array([3, 3])},
         "shape is [3, 3], with 3 row ends and 1 entries",

@@ -1,7 +1,5 @@
 """Files that were made to do harm are refused with the right message, in a process with a gigabyte of memory."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
@@ -94,10 +92,7 @@ FILES: dict[str, tuple[Callable[[Path], None], str]] = {
         parquet(source=lambda: repeated(1, 40 * MB), target=lambda: repeated(1, 40 * MB)),
         "at most 512 MB or 200 times the file are allowed",
     ),
-    "text.parquet": (
-        parquet(id=lambda: pa.array(range(9_999)), label=lambda: repeated("x" * MB, 9_999)),
-        "read",
-    ),
+    "text.parquet": (parquet(id=lambda: pa.array(range(9_999)), label=lambda: repeated("x" * MB, 9_999)), "read"),
     # sizes that are only claimed
     "shape.npz": (npz(adj_shape=np.array([10**12, 10**12])), "1,000,000,000,000 nodes; at most 10,000,000"),
     "square.npz": (npz(adj_shape=np.array([3, 10**12])), "an adjacency matrix is square"),

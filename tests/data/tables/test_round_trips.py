@@ -1,7 +1,5 @@
 """Written tables are read back, whatever the ids and labels are."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 from typing import Any

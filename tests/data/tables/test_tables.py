@@ -1,7 +1,5 @@
 """Errors of tables name the file, the position in it, the value and what is allowed."""
 
-from __future__ import annotations
-
 import datetime
 import gzip
 import os
@@ -276,9 +274,6 @@ def test_sparse_features_are_sorted_and_merged() -> None:
 def test_names_that_would_be_read_otherwise_are_not_written(tmp_path: Path) -> None:
     features = np.zeros((1, 2))
     with pytest.raises(InputError, match="would be read as the only ones"):
-        write_nodes(
-            NodeTable(ids=["a"], features=features, feature_names=("feature_0", "b")),
-            tmp_path / "nodes.csv",
-        )
+        write_nodes(NodeTable(ids=["a"], features=features, feature_names=("feature_0", "b")), tmp_path / "nodes.csv")
     with pytest.raises(InputError, match="choose one of: columns, sparse"):
         write_nodes(NodeTable(ids=["a"]), tmp_path / "nodes.csv", features="rows")

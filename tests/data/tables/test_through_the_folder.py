@@ -1,7 +1,5 @@
 """Files as pandas writes them, read and learned by a learner's folder: classes and features stay the same."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency
-from ergnn.engine.distributed import Ranks, current_ranks, digest, joined
+from ergnn.engine.distributed import Ranks, digest, joined
 from ergnn.lab.config import RunConfig
 from ergnn.lab.resumable import Checkpointer
 from ergnn.lab.run import make_learner, streams_of
@@ -138,10 +138,3 @@ def second_comes_late(seconds: float) -> str:
             time.sleep(seconds)
         dist.barrier()
     return "no error"
-
-
-def alone_again() -> bool:
-    with joined(timeout=60) as ranks:
-        assert ranks is not None
-        assert current_ranks() is ranks
-    return current_ranks() is None

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from engine.distributed.launch import on_ranks
-from engine.distributed.learning import BASE, Learnt, alone_again, disagree, learn, propagate, second_comes_late
+from engine.distributed.learning import BASE, Learnt, disagree, learn, propagate, second_comes_late
 from ergnn.config.errors import ErgnnError, InputError
 from ergnn.engine.distributed import digest, joined
 
@@ -118,10 +118,6 @@ def test_an_unresponsive_rank_is_detected() -> None:
     assert on_ranks(second_comes_late, 0.1) == ["no error", "no error"]
     error, _ = on_ranks(second_comes_late, 8.0)
     assert "rank 0 of 2: another rank is lost or does not respond" in str(error)
-
-
-def test_the_process_group_is_destroyed() -> None:
-    assert on_ranks(alone_again) == [True, True]
 
 
 def test_one_process_resumes_from_its_checkpoint(tmp_path: Path) -> None:

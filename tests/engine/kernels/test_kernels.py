@@ -113,6 +113,7 @@ def test_second_derivatives_are_refused() -> None:
         )
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_edges() -> None:
     """One tensor of 64 values for each of a million edges has 256 MB; chunks of 2¹⁶ edges need less in total."""
     program = (

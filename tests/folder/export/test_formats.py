@@ -1,7 +1,5 @@
 """Exported files give the logits that the folder gives, on its own graph and on others."""
 
-from __future__ import annotations
-
 import json
 from copy import deepcopy
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The MLflow flavor, with a local file store."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

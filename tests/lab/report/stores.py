@@ -1,7 +1,5 @@
 """A small run store for tests of the page: real runs, with too few epochs and seeds to mean anything."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The page against its store."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from html.parser import HTMLParser

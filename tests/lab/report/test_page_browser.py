@@ -1,7 +1,5 @@
 """The page in a browser: figures are visible, tables sort, and there are no requests and no errors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The page shows and describes every stored row, for any configuration."""
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Skip-gram continues training, is reproducible, and names a missing dependency."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Streams of walk vectors: visible nodes, continued training, and a classifier on the vectors."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Walks against exact probabilities, by enumeration and by chi-square."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Hooks are called in order with the documented arguments, and do not change training."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

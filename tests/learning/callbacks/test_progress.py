@@ -1,7 +1,5 @@
 """The progress bar: shown on a terminal only, removed after an error."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

@@ -1,7 +1,5 @@
 """Recorders: metrics against the accuracy matrix, and files read back by their own libraries."""
 
-from __future__ import annotations
-
 import json
 import math
 import struct

@@ -1,13 +1,11 @@
 """The callback that watches a stream."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
 
 import ergnn
-from ergnn.data import Graph, Split, TaskStream
+from ergnn.data import TaskStream
 from ergnn.data.tables import EdgeTable, NodeTable, cut
 from ergnn.learning.callbacks import Watch
 from ergnn.learning.watch import drift_test, node_aspects
@@ -62,21 +60,6 @@ def test_calibration_has_the_classes_of_the_learner() -> None:
     right = sum(share * nodes for _, _, nodes, _, share in found["bins"])
     accuracy = np.mean([learner.evaluate(task) for task in stream(0.0)])
     assert right / found["test"] == pytest.approx(accuracy, abs=0.02)
-
-
-def test_nodes_of_new_classes_are_of_no_class_before() -> None:
-    rng = torch.Generator().manual_seed(0)
-    y = torch.arange(4).repeat(75)
-    x = torch.randn(300, 6, generator=rng) + 4 * torch.eye(6)[y]
-    graph = Graph(x, torch.empty(2, 0, dtype=torch.long), y)
-    order = torch.randperm(300, generator=rng)
-    split = Split(order[:100], order[100:200], order[200:])
-    tasks = TaskStream.from_classes(graph, classes_per_task=2, split=split)
-    watch = observed(tasks)[1]
-    assert watch.results[0]["unknown"] is None
-    found = watch.results[1]["unknown"]
-    assert found["nodes"] == tasks[1].test.numel()
-    assert found["above"] > 0.8 * found["nodes"]
 
 
 def test_a_shared_head_has_neither_predictions_nor_calibration() -> None:

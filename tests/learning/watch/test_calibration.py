@@ -1,7 +1,5 @@
 """Temperature and calibration error."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar

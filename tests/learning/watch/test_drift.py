@@ -1,7 +1,5 @@
 """The test of drift: its level, its power, and its statistic."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse

@@ -1,7 +1,5 @@
 """The score of unknown classes and its threshold."""
 
-from __future__ import annotations
-
 from math import inf
 
 import numpy as np
