@@ -9,9 +9,10 @@ import torch
 
 import ergnn
 from ergnn.config.errors import InputError
-from ergnn.data.presets import make_stream
+from ergnn.data import TaskStream
 from ergnn.engine import hardware
 from ergnn.learning.callbacks import Callback
+from graphs import random_graph
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +37,7 @@ def _seen(monkeypatch: pytest.MonkeyPatch, limit: int, **settings: Any) -> set[i
     monkeypatch.setattr(hardware, "SMALL_WORK", limit)
     seen = Seen()
     learner = ergnn.Learner("sgc", "finetune", epochs=1, head="growing", **settings)
-    ergnn.evaluate_stream(learner, make_stream("cora").stream, callbacks=[seen])
+    ergnn.evaluate_stream(learner, TaskStream.from_classes(random_graph()), callbacks=[seen])
     learner.predict(torch.arange(3))
     assert torch.get_num_threads() == 2, "the setting of the process is as before"
     return seen.threads
