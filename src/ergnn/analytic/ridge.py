@@ -97,11 +97,13 @@ class Trial:
         kernel: the kernel.
         lam: λ.
         error: weighted mean squared leave-one-out error over classes of two or more rows; infinite if it is unknown.
+        accuracy: share of rows that get their class when they are left out.
     """
 
     kernel: Kernel
     lam: float
     error: float
+    accuracy: float = 0.0
 
 
 class Targets:
@@ -127,6 +129,10 @@ class Targets:
         """Return the weighted squared error of leave-one-out scores of some rows; NaN without classes of two rows."""
         share = torch.where((self.size > 1)[self.column[chosen]], self.w[chosen], 0.0)
         return float((loo - self.one_hot(chosen)).square_().sum(1) @ share / share.sum())
+
+    def accuracy(self, loo: Tensor) -> float:
+        """Return the share of rows whose largest leave-one-out score is that of their class."""
+        return float((loo.argmax(1) == self.column).double().mean())
 
     def temperature(self, loo: Tensor, chosen: Tensor) -> float:
         """Return τ that minimizes the negative log-likelihood of leave-one-out scores of some rows."""
@@ -225,7 +231,8 @@ def choose(
     """Return the index of the features to take, and their kernel and λ, by leave-one-out errors.
 
     The features are those with the smallest error under the linear kernel, if it is a candidate. A Gaussian kernel is
-    then taken if its error is smaller by a share of at least :data:`GAIN`.
+    then taken if its error is smaller by a share of at least :data:`GAIN`. A smaller error can hide more wrong classes:
+    what has a lower accuracy than the linear kernel on the preferred features is not taken.
 
     Args:
         rows: φ of the same rows under each feature map.
@@ -243,11 +250,17 @@ def choose(
     grams = [products(each, each) for each in rows]
     trials = [search(*pair, targets, first, lambdas) for pair in zip(rows, grams, strict=True)]
     plain = len(rows) if plain is None else plain
+    base = least([trial.error for trial in trials[:plain]])
     best = least([trial.error * (1 if i < plain else 1 / (1 - GAIN)) for i, trial in enumerate(trials)])
-    if len(first) == len(kernels):
-        return best, trials[best]
-    other = search(rows[best], grams[best], targets, [kernel for kernel in kernels if kernel.s], lambdas)
-    return best, other if other.error < trials[best].error * (1 - GAIN) else trials[best]
+    gaussian = [kernel for kernel in kernels if kernel not in first]
+    for i in dict.fromkeys((best, base)):
+        trial = trials[i]
+        if gaussian:
+            other = search(rows[i], grams[i], targets, gaussian, lambdas)
+            trial = other if other.error < trial.error * (1 - GAIN) else trial
+        if trial.accuracy >= trials[base].accuracy:
+            return i, trial
+    return base, trials[base]
 
 
 def search(rows: Tensor, gram: Tensor, targets: Targets, kernels: Sequence[Kernel], lambdas: Sequence[float]) -> Trial:
@@ -261,13 +274,17 @@ def search(rows: Tensor, gram: Tensor, targets: Targets, kernels: Sequence[Kerne
     def best_of(i: int) -> float:
         k = kernels[i].of_products(gram.clone(), square, square).mul_(targets.root).mul_(targets.root.T)
 
+        accuracies: dict[int, float] = {}
+
         def error(j: int) -> float:
             inverse = torch.cholesky_inverse(factor(k.clone(), lambdas[j]))
             loo = (targets.t - inverse @ targets.t / inverse.diagonal()[:, None]) / targets.root
+            accuracies[j] = targets.accuracy(loo)
             return targets.error(loo)
 
         errors = descend(error, len(lambdas), rows.size(0) <= GRID_ROWS)
-        trials[i] = Trial(kernels[i], float(lambdas[least(errors)]), errors[least(errors)])
+        best = least(errors)
+        trials[i] = Trial(kernels[i], float(lambdas[best]), errors[best], accuracies[best])
         return trials[i].error
 
     return trials[least(descend(best_of, len(kernels)))]

@@ -111,6 +111,10 @@ class AnalyticState:
         """Return φ of labeled nodes (ascending); only rows that are not cached are computed."""
         name, width = features.name, features.width
         ids, rows = self._rows.get(name, (nodes[:0], torch.empty(0, width, dtype=features.inputs.dtype)))
+        if rows.size(1) != width:  # of features that were not sketched yet
+            self._moments.pop(name, None)
+            self._grams.pop(name, None)
+            ids, rows = nodes[:0], rows.new_empty(0, width)
         new, ranks = ~torch.isin(nodes, ids), current_ranks()
         if ranks is not None:  # a rank that received its state has no cache; all compute the union of missing rows
             needed = new.int()
