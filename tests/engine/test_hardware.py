@@ -1,7 +1,7 @@
 """CPU threads: chosen by the size of the work, told by the user, and restored."""
 
 from collections.abc import Iterator
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from typing import Any
 
 import pytest
@@ -16,7 +16,9 @@ from graphs import random_graph
 
 
 @pytest.fixture(autouse=True)
-def two_threads() -> Iterator[None]:
+def two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Two threads, as in a process in which no command has run yet."""
+    monkeypatch.setattr(hardware, "_told", ContextVar("told", default=False))
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield

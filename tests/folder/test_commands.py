@@ -221,7 +221,8 @@ def test_offline_of_a_closed_form_is_what_it_has_without_training(
 
 def test_what_accuracy_hides_is_said_by_every_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root, page = str(tmp_path / "d"), tmp_path / "page.html"
-    rows = [f"n{i},{'b' if i < 10 else 'a'},{'test' if i % 2 else 'train'},1" for i in range(40)]
+    other = (0, 10, 12, 14)  # of one in five training nodes of each class, and of no held-out node
+    rows = [f"n{i},{'ab'[i < 10]},{'test' if i % 2 else 'train'},{int(i in other)}" for i in range(40)]
     (tmp_path / "n.csv").write_text("\n".join(["id,label,split,f", *rows]) + "\n")
     main(["init", root])
     assert main(["observe", root, "--nodes", str(tmp_path / "n.csv")]) == 0

@@ -87,7 +87,7 @@ def test_vectors_depend_on_the_seed_and_not_on_features() -> None:
 @pytest.mark.parametrize(
     ("kind", "setting", "message"),
     [
-        ("word2vec", {}, "unknown walk kind 'word2vec' .*; choose one of: deepwalk, node2vec"),
+        ("word2vec", {}, r"'word2vec' \(did you mean 'node2vec'\?\); choose one of: deepwalk, node2vec"),
         ("deepwalk", {"p": 2.0}, "deepwalk has no setting 'p'"),
         ("node2vec", {"steps": 3}, "node2vec has no setting 'steps'; its settings: dim"),
         ("node2vec", {"q": 0}, "q is 0"),
