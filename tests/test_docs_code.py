@@ -131,4 +131,4 @@ def test_the_readme_goes_from_import_to_pm_fm_and_aa_in_ten_lines(outcomes: dict
     lines = [line for line in first.body.splitlines() if line.strip()]
     assert lines[0] == "import ergnn"
     assert len(lines) <= 10
-    assert re.search(r"^PM \d+\.\d%, FM -?\d+\.\d%, AA \d+\.\d%$", outcomes["README.md"]["said"], re.MULTILINE)
+    assert re.search(r"^PM \d+\.\d+ %, FM -?\d+\.\d+ %, AA \d+\.\d+ %$", outcomes["README.md"]["said"], re.MULTILINE)
