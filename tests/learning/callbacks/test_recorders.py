@@ -1,10 +1,7 @@
 """Recorders: metrics against the accuracy matrix, and files read back by their own libraries."""
 
-import json
 import math
-import struct
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +9,7 @@ import pytest
 
 from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.data import TaskStream
-from ergnn.learning.callbacks import History, MLflow, TensorBoard, WandB
+from ergnn.learning.callbacks import History, TensorBoard
 from ergnn.learning.learner import Learner
 from ergnn.learning.metrics import AccuracyMatrix, average_accuracy
 from graphs import random_graph
@@ -105,63 +102,7 @@ def test_tensorboard_files_read_back(stream: TaskStream, tmp_path: Path) -> None
     assert "per_class: 2" in text
 
 
-def test_mlflow_run_reads_back(stream: TaskStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("mlflow", reason="the extra mlflow is not installed")
-    from mlflow import MlflowClient, active_run
-
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # databases need more than mlflow-skinny
-    uri, history = (tmp_path / "runs").as_uri(), History()
-    with MLflow("streams", run_name="one", tracking_uri=uri, every=3) as flow:
-        learn(stream, history, flow)
-        number = flow.run_id
-    client = MlflowClient(tracking_uri=uri)
-    run = client.get_run(number)
-    assert (run.info.run_name, run.info.status) == ("one", "FINISHED")
-    assert (run.data.params["backbone"], run.data.params["epochs"]) == ("gcn", str(EPOCHS))
-    found = {key: [(m.step, m.value) for m in client.get_metric_history(number, key)] for key in run.data.metrics}
-    assert_same({key: sorted(values) for key, values in found.items()}, history)
-    assert active_run() is None
-
-
-def records(file: Path) -> Iterator[bytes]:
-    """The records of a W&B file: 7 bytes of head, then a LevelDB log of blocks of 32 KiB."""
-    data, at, part = file.read_bytes(), 7, b""
-    while at + 7 <= len(data):
-        if 32768 - at % 32768 < 7:  # too little for a chunk's head
-            at += 32768 - at % 32768
-            continue
-        _, length, kind = struct.unpack_from("<IHB", data, at)
-        part += data[at + 7 : at + 7 + length]
-        at += 7 + length
-        if kind in (1, 4):  # whole, or the last of several
-            yield part
-            part = b""
-
-
-def test_wandb_offline_run_reads_back(stream: TaskStream, tmp_path: Path) -> None:
-    wandb = pytest.importorskip("wandb", reason="the extra wandb is not installed")
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    history = History()
-    with WandB("streams", mode="offline", dir=str(tmp_path), every=3) as run:
-        learn(stream, history, run)
-        assert run.run.config["backbone"] == "gcn"
-    wandb.teardown()  # its own process has written everything
-    found: dict[str, list[tuple[int, float]]] = {}
-    for data in records(next(tmp_path.rglob("*.wandb"))):
-        items = Record.FromString(data).history.item
-        row = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
-        assert not {"epoch", "task"} <= row.keys()
-        step = row.pop("epoch", row.pop("task", None))
-        for name, value in row.items():
-            if not name.startswith("_"):
-                found.setdefault(name, []).append((step, value))
-    assert_same(found, history)
-
-
-@pytest.mark.parametrize("made", [TensorBoard, MLflow, WandB])
-def test_a_missing_package_names_its_extra(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = made.__name__.lower()
-    monkeypatch.setitem(sys.modules, package, None)  # what an import sees where a package is absent
-    with pytest.raises(InputError, match=rf"pip install 'ergnn\[{package}\]'"):
-        made("somewhere")
+def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboard", None)  # what an import sees where a package is absent
+    with pytest.raises(InputError, match=r"pip install 'ergnn\[tensorboard\]'"):
+        TensorBoard("somewhere")

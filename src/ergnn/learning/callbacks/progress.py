@@ -11,7 +11,6 @@ from ergnn.methods.base import LearnerView
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress as Bar
 
 
 class Progress(Callback):
@@ -25,44 +24,29 @@ class Progress(Callback):
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console
-        self._bar: Bar | None = None
 
     def on_task_begin(self, learner: LearnerView, task: Task) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bar
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import TimeRemainingColumn as Remaining
 
         console = self.console or Console(stderr=True)
-        if not console.is_terminal:
-            return
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-        )
-        self._bar = Bar(*columns, console=console, transient=True)
-        self._bar.add_task(task.name, total=learner.training.epochs)
+        name = TextColumn("{task.description}", markup=False)
+        columns = (name, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), Remaining())
+        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._bar.add_task(task.name, total=learner.training.epochs)
         self._bar.start()
 
     def on_epoch_end(self, learner: LearnerView, progress: TaskProgress) -> None:
-        if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=progress.epoch)
+        self._bar.update(self._task, completed=progress.epoch)
 
     def on_task_end(self, learner: LearnerView, task: Task, record: dict[str, Any]) -> None:
-        if self._bar is not None:
-            buffer = learner.method.buffer
-            stored = "" if buffer is None else f", {len(buffer)} nodes stored"
+        buffer = learner.method.buffer
+        stored = "" if buffer is None else f", {len(buffer)} nodes stored"
+        if not self._bar.disable:
             line = f"{task.name}: learned in {record['train_seconds']:.1f} s{stored}"
             self._bar.console.print(line, markup=False, highlight=False)
-        self._stop()
+        self._bar.stop()
 
     def on_task_failed(self, learner: LearnerView, task: Task, error: BaseException) -> None:
-        self._stop()
-
-    def _stop(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
+        self._bar.stop()
