@@ -60,8 +60,8 @@ def measure_phases() -> dict[str, float]:
     parts: dict[str, list[tuple[Any, str]]] = {
         "read graph": [(solved, "read_subgraph"), (network, "read_subgraph"), (solved, "changed_within")],
         "propagate": [(solved.Features, "rows"), (solved.Features, "scores")],
-        "cached rows": [(row_cache.MapRows, "_read"), (row_cache.MapRows, "load_grams"), (row_cache.RowCache, "write")],
-        "solve": [(row_cache, "solve"), (row_cache, "solve_sums")],
+        "cached rows": [(row_cache.MapRows, "_read"), (row_cache.RowCache, "write")],
+        "solve": [(solved, "solve")],
         "train": [(network.Learner, "observe")],
     }
     seconds = dict.fromkeys(parts, 0.0)

@@ -15,7 +15,6 @@ from ergnn.config.errors import InputError
 from ergnn.data.partial import LocalGraph, read_subgraph
 from ergnn.folder import LearnerFolder, Settings, solved
 from ergnn.folder.database import FolderError, writing
-from ergnn.folder.row_cache import MapRows
 from folder.growing import edges_of, make_updates, nodes_of, objects, own_graph, probabilities, tables, x_of
 from folder.histories import CLASSES, Audit, Whole, check
 
@@ -36,62 +35,10 @@ def chain(
     return folder.observe(nodes_of(ids, labels, x, split=np.array(["train"] * size, object)), edges_of(*pairs))
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_sums_that_are_updated_give_what_learning_at_once_gives(
-    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in ("folder.row_cache", "analytic.ridge"):
-        monkeypatch.setattr(f"ergnn.{module}.LOO_ROWS", 10)
-    known, load = [], MapRows.load_grams
-    monkeypatch.setattr(MapRows, "load_grams", lambda *given: known.append(load(*given)) or known[-1])
-    options = {"feature_map": "hops", "map_options": {"num_hops": 1}, "sketch": 3, "keep": 2, "scale": "rows"}
-    options["kernel"] = "linear"
-    folder = LearnerFolder.create(tmp_path / "d", Settings.from_settings(options))
-    whole, rng, count = Whole(), np.random.default_rng(seed), 60
-    chain(folder, whole, rng, 0, count)
-    for change in rng.permutation(["grow", "grow", "relabel", "edge", "edge", "forget", "rollback", "new class"]):
-        others = [str(name) for name in rng.choice(list(whole.x), 3, replace=False)]
-        known.clear()
-        if change == "grow":
-            chain(folder, whole, rng, count, 4, others[0])
-            count += 4
-        elif change == "edge":
-            folder.observe(edges=edges_of((others[0], others[1])))
-            whole.link([(others[0], others[1])])
-        elif change == "forget":
-            folder.forget(others)
-            whole.remove(others)
-        elif change == "rollback":  # from a version that is not the newest
-            folder.observe(edges=edges_of((others[0], others[1])))
-            folder.rollback()
-        else:
-            label = "violet" if change == "new class" else "crimson"
-            folder.observe(nodes_of(others, [label] * 3))
-            whole.label |= dict.fromkeys(others, label)
-        assert len(known) == 1
-        check(folder, whole, with_folder=True)
-        assert tables(folder)["gram"]
-        if change in ("forget", "relabel", "new class"):
-            assert known[0] is None
-        chain(folder, whole, rng, count, 3)
-        count += 3
-        check(folder, whole, with_folder=True)
-    known.clear()
-    chain(folder, whole, rng, count, 3)
-    assert known[-1] is not None
-    check(folder, whole, with_folder=True)
-    assert not folder.check()
-    with writing(folder.root) as connection:
-        connection.execute("UPDATE gram SET data = zeroblob(length(data))")
-    with pytest.raises(FolderError, match="row of the table gram does not match its checksum"):
-        folder.observe(edges=edges_of(("v60", "v62")))
-
-
 def test_above_so_many_labels_the_order_of_updates_does_not_matter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("folder.row_cache", "analytic.ridge"):
-        monkeypatch.setattr(f"ergnn.{module}.LOO_ROWS", 30)
+    monkeypatch.setattr("ergnn.analytic.ridge.LOO_ROWS", 30)
     rng = np.random.default_rng(0)
     ids = [f"v{i}" for i in range(120)]
     label = {name: str(rng.choice(CLASSES)) for name in ids}
@@ -115,8 +62,7 @@ def test_above_so_many_labels_the_order_of_updates_does_not_matter(
 def test_rows_under_maps_that_were_not_chosen_do_not_become_stale(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("folder.row_cache", "analytic.ridge"):
-        monkeypatch.setattr(f"ergnn.{module}.LOO_ROWS", 30)
+    monkeypatch.setattr("ergnn.analytic.ridge.LOO_ROWS", 30)
     settings = Settings.from_settings({"scale": "rows"})
     folder, whole, rng = LearnerFolder.create(tmp_path / "d", settings), Whole(), np.random.default_rng(0)
     chain(folder, whole, rng, 0, 150)
@@ -212,7 +158,7 @@ def test_an_update_that_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pyt
     before = probabilities(audit.folder, list(audit.whole.x))
     pairs = audit.pairs(3, [])
     with monkeypatch.context() as patch:
-        patch.setattr("ergnn.folder.row_cache.solve", interrupt)
+        patch.setattr("ergnn.folder.solved.solve", interrupt)
         with pytest.raises(KeyboardInterrupt):
             audit.folder.observe(edges=edges_of(*pairs))
     np.testing.assert_array_equal(probabilities(audit.folder, list(audit.whole.x)), before)

@@ -18,7 +18,7 @@ SOLVED = [
         {"feature_map": "hops"},
         {"feature_map": "ppr", "sketch": 5, "lam": 0.1},
         {"map_options": {"max_edges": 30}},  # which the graph exceeds after a few updates
-        {"feature_map": "hops", "map_options": {"num_hops": 1}, "sketch": 3},  # sums once there are many labels
+        {"feature_map": "hops", "map_options": {"num_hops": 1}, "sketch": 3},
     )
 ]
 
@@ -29,7 +29,7 @@ def test_any_changes_equal_learning_at_once_and_leave_no_byte(
 ) -> None:
     settings, labels = [*SOLVED, NETWORK][number], 0
     if number == 4:
-        monkeypatch.setattr("ergnn.folder.row_cache.LOO_ROWS", 20)
+        monkeypatch.setattr("ergnn.analytic.ridge.LOO_ROWS", 20)
         labels = 60
     audit = Audit(tmp_path / "d", number, settings, labels)
     for _ in range(10):

@@ -55,13 +55,11 @@ def columns() -> dict[str, str]:
     return {t: ", ".join(row[1] for row in rows if row[1] not in ("removed", "checksum")) for t, rows in infos.items()}
 
 
-def insert(
-    connection: sqlite3.Connection, table: str, rows: Iterable[Row], verb: str = "INSERT", end: str = ""
-) -> None:
-    """Add rows with their checksums; ``end`` is the end of the statement."""
+def insert(connection: sqlite3.Connection, table: str, rows: Iterable[Row], verb: str = "INSERT") -> None:
+    """Add rows with their checksums."""
     names = columns()[table]
     places = ", ".join("?" * (names.count(",") + 2))
-    statement = f"{verb} INTO {table} ({names}, checksum) VALUES ({places}) {end}"
+    statement = f"{verb} INTO {table} ({names}, checksum) VALUES ({places})"
     connection.executemany(statement, ((*row, checksum(*row)) for row in rows))
 
 

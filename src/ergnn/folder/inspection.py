@@ -16,10 +16,9 @@ from ergnn.config.errors import FolderError
 from ergnn.data.partial import Array, LabeledGraph, PartialGraph, find_all, read_subgraph
 from ergnn.data.tables.node_tables import SPLITS
 from ergnn.folder import versions
-from ergnn.folder.database import VISIBLE, select
+from ergnn.folder.database import VISIBLE
 from ergnn.folder.encoding import describe_columns
 from ergnn.folder.network import CHUNK
-from ergnn.folder.row_cache import trained_classes
 from ergnn.folder.snapshot import Snapshot, open_snapshot, read_staged
 from ergnn.folder.why import audit_labels
 from ergnn.learning.evaluation import Record, forgetting, measures
@@ -235,11 +234,6 @@ def check_versions(connection: sqlite3.Connection, root: Path) -> list[str]:
     """Errors of versions that checksums do not show: rows that are missing, or that a wrong version has removed."""
     newest, staged = versions.current_version(connection)[1], read_staged(connection)
     wrong, last = [], newest if staged is None else int(staged["version"])
-    for _, version, _ in select(connection, "row_cache"):
-        for (name,) in connection.execute("SELECT DISTINCT map FROM gram").fetchall():
-            rows = connection.execute("SELECT class FROM gram WHERE map = ? ORDER BY class", (name,)).fetchall()
-            if [c for (c,) in rows] != trained_classes(connection, version):
-                wrong.append(f"gram: {name} has not the classes of version {version}")
     for table in versions.VERSIONED:
         query = f"SELECT count(*) FROM {table} WHERE added > :last OR removed > :last OR removed <= added"
         if count := connection.execute(query, {"last": last}).fetchone()[0]:

@@ -20,12 +20,11 @@ from ergnn.folder import database, versions
 from ergnn.folder import snapshot as snapshots
 from ergnn.folder.certificate import clear_names, make_certificate, unused_classes, verify_certificate
 from ergnn.folder.database import insert, reading_values, to_json, transaction, wrap_errors
-from ergnn.folder.encoding import fitted_state
 from ergnn.folder.graph import StoredGraph, remove_nodes
 from ergnn.folder.inspection import check_versions, inspect_snapshot, unknown_nodes, update_drift, watch_snapshot
 from ergnn.folder.network import CHUNK, Checkpoints, learn_offline
 from ergnn.folder.settings import CHANGEABLE, Settings
-from ergnn.folder.snapshot import Snapshot, make_learner, open_snapshot, write_snapshot
+from ergnn.folder.snapshot import Snapshot, fitted_version, make_learner, open_snapshot, write_snapshot
 from ergnn.folder.spool import purge_spool
 from ergnn.folder.update import check_labels, prepare_update, tables_digest
 from ergnn.folder.versions import Version
@@ -51,12 +50,11 @@ class LearnerFolder:
         resolve(settings.config)  # a closed form does not look at its backbone
         learner = make_learner(settings)
         state = {"num_features": settings.num_features, "dense": None, "feature_names": None, "digest": ""}
-        empty = Version(0, versions.now(), 0, 0, 0, 0, 0, 0, 0, state)
+        empty = Version(state=state)
         with database.created(root) as connection:
             insert(connection, "settings", ((name, to_json(value)) for name, value in settings.settings().items()))
-            write_snapshot(
-                Snapshot(root, connection, settings, empty, [], [], StoredGraph(connection, empty), learner), 0
-            )
+            graph = StoredGraph(connection, empty)
+            write_snapshot(Snapshot(root, connection, settings, empty, [], [], graph, learner))
         return cls(root)
 
     @property
@@ -146,10 +144,10 @@ class LearnerFolder:
         """Learn a staged update, score it, and make it the current version."""
         start, connection, update = perf_counter(), base.connection, base.version.updates
         with reading_values("the unfinished update"):
-            number, values, classes = staged["version"], staged["fields"], list(staged["classes"])
+            version = replace(base.version, **{**staged["fields"], "number": staged["version"]})
+            classes, graph = list(staged["classes"]), StoredGraph(connection, version)
             record = snapshots.check_record({**staged["record"], "update": update}, classes)
-            graph = StoredGraph(connection, replace(base.version, number=number, **values))
-            grown = replace(base, graph=graph, classes=classes, records=[*base.records, record])
+            grown = replace(base, version=version, graph=graph, classes=classes, records=[*base.records, record])
         try:
             record |= grown.learner.learn(grown, [update], checkpoints)
         except ErgnnError as error:
@@ -163,7 +161,7 @@ class LearnerFolder:
         record["input_drift"] = update_drift(grown, base.version.next_node)
         with transaction(connection):
             connection.execute("DELETE FROM progress")
-            write_snapshot(grown, number, [record], **values)
+            write_snapshot(grown, [record])
             seconds = round(perf_counter() - start, 3)
             versions.add_log(connection, "observe", update=update + 1, name=str(record["name"]), seconds=seconds)
         versions.shrink(connection)
@@ -302,24 +300,29 @@ class LearnerFolder:
         with self._writing() as (base, staged):
             if staged is not None:
                 raise self._unfinished(staged, "forgetting nodes")
-            connection, version, settings = base.connection, base.version, base.settings
+            connection, old, exact = base.connection, base.version, base.learner.exact
             nodes = np.unique(find_all(base.graph, ids))
             if not len(nodes):
                 raise InputError("no nodes are given; there is nothing to forget")
             number = versions.current_version(connection)[1] + 1
+            labeled = int((base.graph.labels(nodes)[0] >= 0).sum())
             with transaction(connection):
-                versions.drop_after(connection, version.number)
-                edges = remove_nodes(connection, base.graph, nodes, number, settings.directed)
-                labeled = int((base.graph.labels(nodes)[0] >= 0).sum())
-                sizes: dict[str, Any] = {"nodes": version.nodes - len(nodes), "edges": version.edges - edges}
-                sizes["labeled"] = version.labeled - labeled
-                graph = StoredGraph(connection, replace(version, number=number, **sizes))
-                state = fitted_state(graph, version.state, base.learner.exact) if sizes["nodes"] else {}
-                graph = StoredGraph(connection, replace(graph.version, state=version.state | state))
-                new = make_learner(settings) if retrain and not base.learner.exact else None
-                after, report = base.forget(nodes, graph, new)
-                changed = [now for now, old in zip(after.records, base.records, strict=True) if now != old]
-                write_snapshot(after, number, changed, **sizes, state={**state, "digest": ""})
+                versions.drop_after(connection, old.number)
+                edges = remove_nodes(connection, base.graph, nodes, number, base.settings.directed)
+                version = replace(
+                    old,
+                    number=number,
+                    nodes=old.nodes - len(nodes),
+                    edges=old.edges - edges,
+                    labeled=old.labeled - labeled,
+                    state={**old.state, "digest": ""},
+                )
+                version = fitted_version(connection, version, exact)
+                after, report = base.forget(
+                    nodes, version, make_learner(base.settings) if retrain and not exact else None
+                )
+                changed = [now for now, before in zip(after.records, base.records, strict=True) if now != before]
+                write_snapshot(after, changed)
                 versions.add_log(connection, "forget", nodes=len(nodes), retrained=retrain)
             older = [kept for kept in versions.kept_versions(connection) if kept != number]
             return {"version": number, "edges": edges, **report, "older_versions": older}

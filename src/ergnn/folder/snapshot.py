@@ -183,9 +183,12 @@ class Snapshot:
         return nodes[order], classes[order], updates[order]
 
     def forget(
-        self, nodes: Array, graph: LabeledGraph, new: FolderLearner | None = None
+        self, nodes: Array, version: Version, new: FolderLearner | None = None
     ) -> tuple[Snapshot, dict[str, Any]]:
-        """Forget nodes, or let a new learner learn all updates without them; returns what is left, and a report."""
+        """Forget nodes that a version no longer has, or let a new learner learn all updates without them.
+
+        Returns the snapshot of the version, and a report.
+        """
         label, split, update = self.graph.labels(nodes)
         trained = (label >= 0) & (split == SPLITS.index("train"))
         remembered = int(np.isin(self.learner.buffer.nodes.cpu().numpy(), nodes).sum())
@@ -194,7 +197,8 @@ class Snapshot:
             lost = split[update == number]
             members = {name: record["members"][name] - int((lost == i).sum()) for i, name in enumerate(SPLITS)}
             records.append({**record, "members": members})
-        after = replace(self, graph=graph, records=records, learner=learner)
+        graph = StoredGraph(self.connection, version)
+        after = replace(self, version=version, graph=graph, records=records, learner=learner)
         if new is None:
             replaced = learner.forget(after, nodes)
         else:
@@ -285,36 +289,42 @@ def _numbered(connection: sqlite3.Connection, table: str, where: str, version: i
 
 def stage_update(base: Snapshot, update: Update, name: str, digest: str) -> dict[str, Any]:
     """Add an update to the database as part of the next version, which is not current yet."""
-    old, counts, names = base.version, update.counts, [*base.classes, *update.classes]
-    sizes = {"nodes": old.nodes + counts["nodes"], "edges": old.edges + counts["edges"]}
+    old, counts, connection = base.version, update.counts, base.connection
+    new = replace(
+        old,
+        number=versions.current_version(connection)[1] + 1,
+        nodes=old.nodes + counts["nodes"],
+        edges=old.edges + counts["edges"],
+        next_node=old.next_node + len(update.ids),
+        labeled=old.labeled + len(update.labels[0]),
+        classes=old.classes + len(update.classes),
+        updates=old.updates + 1,
+        state={**old.state, **update.layout, "digest": digest},
+    )
     record: Record = {
         "update": old.updates,
-        "name": name or f"update {old.updates + 1}",
+        "name": name or f"update {new.updates}",
         "counts": counts,
         "members": {split: counts[split] for split in SPLITS},
         "notes": update.notes(base.classes),
-        "graph": sizes,
+        "graph": {"nodes": new.nodes, "edges": new.edges},
     }
-    fields: dict[str, Any] = {
-        **sizes,
-        "next_node": old.next_node + len(update.ids),
-        "labeled": old.labeled + len(update.labels[0]),
-        "classes": len(names),
-        "updates": old.updates + 1,
-        "state": {**update.layout, "digest": digest},
-    }
-    number = versions.current_version(base.connection)[1] + 1
-    staged = {"version": number, "digest": digest, "record": record, "classes": names, "fields": fields}
-    with database.transaction(base.connection):
-        versions.drop_after(base.connection, old.number)
-        write_update(base.connection, base.graph, update, number, record["update"], base.settings.directed)
-        state = {**old.state, **update.layout}
-        graph = StoredGraph(base.connection, replace(old, **{**fields, "number": number, "state": state}))
-        fields["state"] = {**state, "digest": digest, **fitted_state(graph, state, base.learner.exact)}
-        if not describe_columns(old.state) and (columns := describe_columns(fields["state"])):
+    with database.transaction(connection):
+        versions.drop_after(connection, old.number)
+        write_update(connection, base.graph, update, new.number, old.updates, base.settings.directed)
+        new = fitted_version(connection, new, base.learner.exact)
+        if not describe_columns(old.state) and (columns := describe_columns(new.state)):
             record["columns"] = columns
-        insert(base.connection, "progress", [(1, number, to_json(staged))])
+        names = [*base.classes, *update.classes]
+        staged = {"version": new.number, "digest": digest, "record": record, "classes": names, "fields": vars(new)}
+        insert(connection, "progress", [(1, new.number, to_json(staged))])
     return staged
+
+
+def fitted_version(connection: sqlite3.Connection, version: Version, refit: bool) -> Version:
+    """A version with scales and categories of its own nodes; see :func:`~ergnn.folder.encoding.fitted_state`."""
+    state = fitted_state(StoredGraph(connection, version), version.state, refit) if version.nodes else {}
+    return replace(version, state=version.state | state)
 
 
 def read_staged(connection: sqlite3.Connection) -> dict[str, Any] | None:
@@ -324,16 +334,15 @@ def read_staged(connection: sqlite3.Connection) -> dict[str, Any] | None:
     return staged[0] if staged else None
 
 
-def write_snapshot(snapshot: Snapshot, number: int, records: Iterable[Record] = (), **values: Any) -> None:
-    """Make a learner, with the graph as it is in the database, the next version; call it in a transaction."""
-    connection, learner = snapshot.connection, snapshot.learner
+def write_snapshot(snapshot: Snapshot, records: Iterable[Record] = ()) -> None:
+    """Make a snapshot, with the graph as it is in the database, the current version; call it in a transaction."""
+    connection, learner, version = snapshot.connection, snapshot.learner, snapshot.version
     names = sorted(name for name, _ in select(connection, "settings"))
-    state = {**snapshot.version.state, **values.pop("state", {}), "learner": learner.state(), "settings": names}
-    sizes = {**values, "remembered": len(learner.buffer)}
-    version = replace(snapshot.version, **sizes, number=number, time=versions.now(), state=state)
+    state = {**version.state, "learner": learner.state(), "settings": names}
+    version = replace(version, remembered=len(learner.buffer), time=versions.now(), state=state)
     versions.write_version(connection, version)
-    learner.write(connection, number)
-    write_records(connection, records, number)
+    learner.write(connection, version.number)
+    write_records(connection, records, version.number)
     versions.drop_before(connection, versions.kept_versions(connection)[-snapshot.settings.keep :][0])
 
 

@@ -17,7 +17,7 @@ from ergnn.analytic.explain import split_by_feature
 from ergnn.analytic.head import SCORED_ROWS, LabeledRows
 from ergnn.analytic.inputs import working_dtype
 from ergnn.analytic.kernels import LINEAR
-from ergnn.analytic.ridge import RidgeSolution, choose, class_weights, loo_rows
+from ergnn.analytic.ridge import RidgeSolution, choose, class_weights, loo_rows, solve
 from ergnn.analytic.scaling import AS_THEY_ARE
 from ergnn.config.errors import FolderError, InputError
 from ergnn.data.partial import Array, LabeledGraph, LocalGraph, PartialGraph, read_subgraph
@@ -108,28 +108,24 @@ class SolvedLearner:
         if not len(train):
             return 0
         nodes = np.union1d(train, snapshot.held_out(self.settings.eval_samples)[0])
+        trained = np.isin(nodes, train)
         head.sketched = head.sketch_size(graph.num_features, len(train))
         dtype = working_dtype(graph.num_nodes, graph.num_features)
-        label = np.full(len(nodes), -1)
-        label[np.isin(nodes, train)] = labels
         hops = max(each.num_hops for each in maps) + graph.structural * HOPS
         changed = [] if self.settings.directed else changed_within(graph, self._version, hops)
         layout = f"{head.sketched} {dtype} {graph.encoding}".strip()
-        cache = RowCache(graph, self._version, changed, layout, nodes, label)
-        width = head.sketched or graph.num_features
-        plans = [cache.add_map(each, each.num_blocks * width + 1, dtype) for each in maps]
-        gaussian = any(kernel.s for kernel in head.kernels)  # needs rows where the linear kernel may need sums only
-        roots = nodes[np.logical_or.reduce([~plan.unchanged if gaussian else plan.compute for plan in plans])]
-        local, features = self._features(graph, roots, maps)
+        cache, width = RowCache(graph, self._version, changed, layout, nodes), head.sketched or graph.num_features
+        cached = [cache.add_map(each, each.num_blocks * width + 1, dtype) for each in maps]
+        local, features = self._features(graph, nodes[~np.logical_and.reduce([each.loadable for each in cached])], maps)
         rows = [lambda asked, f=each: f.rows(local.local_ids(asked).to(self.device)) for each in features]
-        decide = np.isin(np.arange(len(nodes)), cache.left_out)
-        for plan, compute in zip(plans, rows, strict=True):
-            plan.fetch(decide, compute)
-        deciding = torch.from_numpy(label[cache.left_out]).to(self.device)
-        found = [plan.rows_of(cache.left_out) for plan in plans]
-        best, trial = choose(found, deciding, head.kernels, head.lambdas)
-        head.chosen, head.solution = head.maps.index(maps[best]), plans[best].solve(trial, rows[best])
-        self._cache, self._scored = cache, (nodes[label < 0], plans[best].rows_of(np.flatnonzero(label < 0)))
+        ids, classes = name_hashes(graph, train).to(self.device), torch.from_numpy(labels).to(self.device)
+        chosen = loo_rows(ids)
+        decide = np.isin(nodes, train[chosen.cpu().numpy()])
+        found = [each.fetch(decide, compute) for each, compute in zip(cached, rows, strict=True)]
+        best, trial = choose(found, classes[chosen], head.kernels, head.lambdas)
+        phi, is_train = cached[best].fetch(np.ones_like(trained), rows[best]), torch.from_numpy(trained).to(self.device)
+        head.chosen, head.solution = head.maps.index(maps[best]), solve(phi[is_train], classes, trial, chosen, ids=ids)
+        self._cache, self._scored = cache, (nodes[~trained], phi[~is_train])
         return len(local.nodes)
 
     def probabilities(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -24,19 +24,19 @@ LOG_LINES = 10_000
 class Version:
     """Sizes of a version, and its ``state``: number and names of features, and what the learner stores as JSON.
 
-    The fields are the columns of the table ``versions``.
+    The fields are the columns of the table ``versions``, in their order.
     """
 
-    number: int
-    time: str
-    nodes: int
-    next_node: int
-    edges: int
-    labeled: int
-    remembered: int
-    classes: int
-    updates: int
-    state: dict[str, Any]
+    number: int = 0
+    time: str = ""
+    nodes: int = 0
+    next_node: int = 0
+    edges: int = 0
+    labeled: int = 0
+    remembered: int = 0
+    classes: int = 0
+    updates: int = 0
+    state: dict[str, Any] = field(default_factory=dict)
 
 
 def current_version(connection: sqlite3.Connection) -> tuple[int, int]:
@@ -60,16 +60,14 @@ def read_version(connection: sqlite3.Connection, number: int) -> Version:
     if not rows:
         kept = ", ".join(map(str, kept_versions(connection)))
         raise FolderError(f"version {number} is not kept; versions {kept} are")
-    values = {column.name: value for column, value in zip(fields(Version), rows[0], strict=True)}
-    return Version(**{**values, "state": from_json(values["state"])})
+    *values, state = rows[0]
+    return Version(*[*values, from_json(state)])
 
 
 def write_version(connection: sqlite3.Connection, version: Version) -> None:
     """Add a version, and make it the current one."""
-    v = version
-    sizes = (v.nodes, v.next_node, v.edges, v.labeled, v.remembered, v.classes, v.updates)
-    insert(connection, "versions", [(v.number, v.time, *sizes, to_json(v.state))])
-    set_current(connection, v.number, v.number)
+    insert(connection, "versions", [tuple({**vars(version), "state": to_json(version.state)}.values())])
+    set_current(connection, version.number, version.number)
 
 
 def now() -> str:
@@ -108,9 +106,9 @@ def forgotten_nodes(connection: sqlite3.Connection, version: int) -> dict[str, l
 
 
 def drop_cache(connection: sqlite3.Connection, version: int | None = None) -> None:
-    """Delete cached rows of φ and their sums, unless they are those of a version."""
+    """Delete cached rows of φ, unless they are those of a version."""
     if version is None or connection.execute("SELECT version FROM row_cache").fetchall() != [(version,)]:
-        for table in ("phi", "gram", "row_cache"):
+        for table in ("phi", "row_cache"):
             connection.execute(f"DELETE FROM {table}")
 
 
@@ -146,15 +144,10 @@ def put_blob(connection: sqlite3.Connection, version: int, kind: str, data: byte
     insert(connection, "blobs", [(version, kind, data)], "REPLACE")
 
 
-def get_blob(connection: sqlite3.Connection, version: int, kind: str) -> bytes | None:
-    rows = select(connection, "blobs", "version = :version AND kind = :kind", version=version, kind=kind)
-    return rows[0][2] if rows else None
-
-
 def get_tensors(connection: sqlite3.Connection, version: int, kind: str) -> dict[str, Tensor]:
     """The tensors of a safetensors blob; none if there is no blob."""
-    data = get_blob(connection, version, kind)
-    return {} if data is None else load_tensors(data)
+    rows = select(connection, "blobs", "version = :version AND kind = :kind", version=version, kind=kind)
+    return load_tensors(rows[0][2]) if rows else {}
 
 
 def load_tensors(data: bytes) -> dict[str, Tensor]:
