@@ -10,7 +10,7 @@ from scipy.stats import chisquare
 from ergnn.config.errors import InputError
 from ergnn.data import DATASETS, UNLABELED, make_stream, splits
 from ergnn.data.datasets.parts import join_graphs, reduced
-from ergnn.data.scenarios.assignment import ANYTIME, SPREAD, assigned_stream, blurred_stream, class_shares
+from ergnn.data.scenarios import ANYTIME, SPREAD, assigned_stream, blurred_stream, class_shares
 from ergnn.data.splits import Sizes, parse_sizes
 from graphs import random_graph
 
@@ -118,7 +118,7 @@ def test_sizes_are_fractions_or_nodes_per_class(text: str, sizes: Sizes | None) 
         ),
         ("0.6/0.2/rest", "split is '0.6/0.2/rest'; use train/val/test"),
         ("a/b/c", "split is 'a/b/c'; use train/val/test"),
-        ("0/30/rest", "train is 0; at least 1 is needed"),
+        ("0/30/rest", "train is 0; it must be 1 or more"),
         ("0.9/0.2/0.2", "add up to 1.3; at most 1 is allowed"),
     ],
 )

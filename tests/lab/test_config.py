@@ -101,8 +101,8 @@ def test_a_scenario_overrides_the_protocol_and_explicit_settings_override_both(p
     assert settings(scenario="task") == ("per-task", "natural", "context", edges)
     assert settings(scenario="class") == ("growing", "seeded", "last", edges)
     assert settings(scenario="class", orders=3) == ("growing", "shuffled", "last", edges)
-    given = {"head": "shared", "class_order": "natural", "leftover": "drop", "edges": "seen"}
-    assert settings(scenario="class", **given) == ("shared", "natural", "drop", "seen")
+    given = {"head": "shared", "class_order": "natural", "leftover": "context", "edges": "seen"}
+    assert settings(scenario="class", **given) == ("shared", "natural", "context", "seen")
     assert RunConfig(protocol=protocol).with_settings(scenario="class").resolved().learner.head == "growing"
 
 

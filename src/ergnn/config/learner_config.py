@@ -20,7 +20,7 @@ HEADS = ("shared", "per-task", "growing")
 OPTIMIZERS = ("adam", "adamw", "sgd")
 EDGES = ("all", "seen", "own")
 """Which edges are visible while a task is learned; see :meth:`ergnn.TaskStream.from_classes`."""
-LEFTOVERS = ("context", "drop", "last")
+LEFTOVERS = ("context", "last")
 """Treatment of classes that do not fill a task."""
 
 PROTOCOLS: dict[str, dict[str, Any]] = {

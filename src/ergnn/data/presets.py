@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from ergnn.data import splits
 from ergnn.data.datasets import DATASETS, LoadedGraph, load_dataset, storage
 from ergnn.data.datasets.base import Dataset, PartedDataset, PublicSplitUnavailable, StreamDataset
 from ergnn.data.graph import Split
-from ergnn.data.scenarios.assignment import assigned_stream, blurred_stream
+from ergnn.data.scenarios import SIZES, assigned_stream, blurred_stream
 from ergnn.data.stream import TaskStream, ordered
 
 GraphCache = dict[str, tuple[Dataset, LoadedGraph]]
@@ -68,19 +67,28 @@ def make_stream(
         root: folder with the raw files, by default ``ERGNN_DATA``.
         dataset_options: options of the data set, e.g. ``train=500`` images per task for ``permuted-mnist``.
         scenario: one that the data set supports; only ``blurred`` changes the stream
-            (:func:`ergnn.data.scenarios.assignment.class_shares`).
+            (:func:`ergnn.data.scenarios.class_shares`).
         graphs: keeps the graph for the next stream of the same data set, instead of reading it again.
     """
     spec = DATASETS.create(dataset, **(dataset_options or {}))
     check_scenario(spec, scenario)
     sizes, folder = splits.parse_sizes(split), None if root is None else Path(root)
+    unused: dict[str, Any] = {}
     if isinstance(spec, StreamDataset | PartedDataset):
-        _check_options(spec, split, sizes, class_order, classes_per_task, normalize)
+        unused["classes_per_task"] = classes_per_task
     if isinstance(spec, StreamDataset):
+        unused |= {"class_order": None if class_order == "natural" else class_order, "normalize": normalize}
+    for option, value in unused.items():
+        if value is not None:
+            raise InputError(f"{option} is {value!r}, but {spec.name} is not split by class; omit it")
+    if isinstance(spec, StreamDataset):
+        if split not in ("auto", "seeded"):
+            raise PublicSplitUnavailable(f"{spec.name}: its tasks are sampled by seed; use split='seeded'")
         stream, notes = spec.stream(split_seed, num_tasks, folder)
         return PresetStream(stream, "seeded", notes)
+    tuned = spec.tuned_split(folder) if split == "tuned" else None
     loaded_split = "public" if split in ("validation", "folds") else split
-    if sizes is not None or split == "tuned":
+    if sizes is not None or tuned is not None:
         loaded_split = "seeded"
     bag_of_words = spec.bag_of_words if normalize is None else normalize
     graphs = {} if graphs is None else graphs
@@ -90,58 +98,32 @@ def make_stream(
         loaded = load_dataset(spec, loaded_split, folder)
         graphs[key] = spec, loaded._replace(graph=loaded.graph.row_normalized()) if bag_of_words else loaded
     spec, loaded = graphs[key]
-    named = sizes is not None or split in ("validation", "folds", "tuned")
-    graph, used = loaded.graph, split if named else loaded.split
-    drawn = spec.tuned_split(folder) if split == "tuned" else _draw_split(spec, loaded, split, sizes, split_seed)
+    used = split if sizes is not None or split in ("validation", "folds", "tuned") else loaded.split
+    notes = (loaded.note,) if loaded.note else ()
     if isinstance(spec, PartedDataset):
         tasks = _tasks_of_parts(spec, class_order, order_seed, num_tasks)[spec.parts()]
-        graph = replace(graph, public_split=drawn)
-        stream = assigned_stream(graph, tasks, sizes or spec.sizes, split_seed, edges, spec.metric)
+        stream = assigned_stream(loaded.graph, tasks, sizes or SIZES, split_seed, edges, spec.metric)
+        return PresetStream(stream, used, notes)
+    by_class: dict[str, Any] = {
+        "classes_per_task": spec.classes_per_task if classes_per_task is None else classes_per_task,
+        "num_tasks": num_tasks,
+        "class_order": class_order,
+        "order_seed": order_seed,
+        "split": tuned or _draw_split(spec, loaded, split, sizes, split_seed),
+        "edges": edges,
+        "metric": spec.metric,
+    }
+    if scenario == "blurred":
+        stream = blurred_stream(loaded.graph, **by_class, seed=order_seed * 1_000_003 + split_seed)
     else:
-        by_class: dict[str, Any] = {
-            "classes_per_task": spec.classes_per_task if classes_per_task is None else classes_per_task,
-            "num_tasks": num_tasks,
-            "class_order": class_order,
-            "order_seed": order_seed,
-            "split": drawn,
-            "edges": edges,
-            "metric": spec.metric,
-        }
-        if scenario == "blurred":
-            stream = blurred_stream(graph, **by_class, seed=order_seed * 1_000_003 + split_seed)
-        else:
-            stream = TaskStream.from_classes(graph, **by_class, leftover=leftover)
-    return PresetStream(stream, used, (loaded.note,) if loaded.note else ())
+        stream = TaskStream.from_classes(loaded.graph, **by_class, leftover=leftover)
+    return PresetStream(stream, used, notes)
 
 
-def _check_options(
-    spec: StreamDataset | PartedDataset,
-    split: str,
-    sizes: splits.Sizes | None,
-    class_order: str | Sequence[int],
-    classes_per_task: int | None,
-    normalize: bool | None,
-) -> None:
-    """Raise an error for options that need a graph split into tasks by class."""
-    if split in ("validation", "folds", "tuned"):
-        raise PublicSplitUnavailable(f"{spec.name}: split {split!r} is for graphs that are split by class")
-    if isinstance(spec, PartedDataset):
-        if classes_per_task is not None:
-            raise InputError(f"classes_per_task is {classes_per_task}, but {spec.name} is not split by class; omit it")
-        return
-    if class_order != "natural" or classes_per_task is not None or normalize is not None:
-        raise InputError(
-            "class_order, classes_per_task and normalize apply to graphs split into tasks by class; the tasks of "
-            f"{spec.name} are not"
-        )
-    if split == "public" or sizes is not None:
-        raise PublicSplitUnavailable(f"{spec.name}: its tasks are sampled by seed; use split='seeded'")
-
-
-def _draw_split(spec: Dataset, loaded: LoadedGraph, split: str, sizes: splits.Sizes | None, seed: int) -> Split | None:
-    """Return the split of a graph; None if its tasks are parts, each of which is split by ``sizes``."""
+def _draw_split(spec: Dataset, loaded: LoadedGraph, split: str, sizes: splits.Sizes | None, seed: int) -> Split:
+    """Return the split of a graph that is split by class."""
     if sizes is not None:
-        return None if isinstance(spec, PartedDataset) else sizes.draw(loaded.graph.y, seed)
+        return sizes.draw(loaded.graph.y, seed)
     if split == "folds":
         return spec.fold_split(seed)
     public = loaded.graph.public_split if loaded.split == "public" else None

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ergnn.config.errors import InputError
+from ergnn.config.errors import InputError, check_at_least
 from ergnn.data.graph import UNLABELED, Split
 
 
@@ -25,7 +25,6 @@ def planetoid_like(
     num_val: int = 500,
     num_test: int = 1000,
     seed: int = 0,
-    classes: Sequence[int] | None = None,
     nodes: Tensor | None = None,
 ) -> Split:
     """Draw a split of Planetoid's sizes: ``per_class`` training nodes per class, 500 validation and 1,000 test nodes.
@@ -37,19 +36,18 @@ def planetoid_like(
         y: labels, ``-1`` for none.
         per_class, num_val, num_test: sizes.
         seed: seed of the draw.
-        classes: the classes that get training nodes; by default every class with a node.
         nodes: the nodes to draw from; by default all labeled nodes.
     """
-    for option, value, least in (("per_class", per_class, 1), ("num_val", num_val, 0), ("num_test", num_test, 1)):
-        _at_least(option, value, least)
+    check_at_least(1, per_class=per_class, num_test=num_test)
+    check_at_least(0, num_val=num_val)
     generator = torch.Generator().manual_seed(seed)
     allowed, train = _candidates(y, nodes), []
-    for c in _classes(y, classes):
+    for c in _classes(y):
         drawn = _shuffled(allowed[y[allowed] == c], generator)
         if drawn.numel() < per_class:
             raise InputError(f"class {c} has {drawn.numel()} labeled nodes; {per_class} are required for training")
         train.append(drawn[:per_class])
-    taken = torch.cat(train) if train else allowed[:0]
+    taken = _split(train, (), ()).train
     rest = _shuffled(allowed[~torch.isin(allowed, taken)], generator)
     if rest.numel() < num_val + num_test:
         raise InputError(
@@ -60,25 +58,22 @@ def planetoid_like(
 
 
 def per_class(
-    y: Tensor, *, train: int = 20, val: int = 30, test: int | None = None, seed: int = 0, **chosen: Any
+    y: Tensor, *, train: int = 20, val: int = 30, test: int | None = None, seed: int = 0, nodes: Tensor | None = None
 ) -> Split:
     """Draw a fixed number of nodes per class for every part; ``test=None`` takes all remaining nodes.
 
-    The defaults are those of Shchur et al. (2018), "Pitfalls of graph neural network evaluation". ``classes`` and
-    ``nodes`` are those of :func:`planetoid_like`.
+    The defaults are those of Shchur et al. (2018), "Pitfalls of graph neural network evaluation". ``nodes`` are those
+    of :func:`planetoid_like`.
     """
-    return Sizes(int(train), int(val), test).draw(y, seed, **chosen)
+    return Sizes(int(train), int(val), test).draw(y, seed, nodes=nodes)
 
 
-def fractions(
-    y: Tensor, *, train: float = 0.6, val: float = 0.2, test: float = 0.2, seed: int = 0, **chosen: Any
-) -> Split:
-    """Draw fractions of the labeled nodes, per class unless ``stratified`` is false.
+def fractions(y: Tensor, *, train: float = 0.6, val: float = 0.2, test: float = 0.2, seed: int = 0) -> Split:
+    """Draw fractions of the labeled nodes of each class.
 
-    Sizes are rounded at the cumulative fractions, so that fractions that sum to 1 use every node. ``classes`` and
-    ``nodes`` are those of :func:`planetoid_like`.
+    Sizes are rounded at the cumulative fractions, so that fractions that sum to 1 use every node.
     """
-    return Sizes(float(train), float(val), float(test)).draw(y, seed, **chosen)
+    return Sizes(float(train), float(val), float(test)).draw(y, seed)
 
 
 def scaled(y: Tensor, *, seed: int = 0) -> tuple[Split, str]:
@@ -91,7 +86,7 @@ def scaled(y: Tensor, *, seed: int = 0) -> tuple[Split, str]:
         large = planetoid_like(y, seed=seed)
     except InputError:
         large = None
-    if large is not None and torch.isin(torch.tensor(_classes(y, None)), y[large.test]).all():
+    if large is not None and torch.isin(torch.tensor(_classes(y)), y[large.test]).all():
         return large, "20 training nodes per class, 500 validation and 1,000 test nodes"
     return sixty_twenty_twenty(y, seed=seed), "60 % of each class for training, 20 % for validation, 20 % for test"
 
@@ -108,7 +103,7 @@ def sixty_twenty_twenty(y: Tensor, *, seed: int = 0) -> Split:
         val = max(round(0.2 * count), 1) if count > 2 else 0
         return [0, count - val - test, count - test, count]
 
-    return _draw([(y == c).nonzero().flatten() for c in _classes(y, None)], ends, seed)
+    return _draw([(y == c).nonzero().flatten() for c in _classes(y)], ends, seed)
 
 
 @dataclass(frozen=True)
@@ -127,9 +122,8 @@ class Sizes:
 
     def __post_init__(self) -> None:
         if isinstance(self.train, int):
-            _at_least("train", self.train, 1)
-            _at_least("val", self.val, 0)
-            _at_least("test", 1 if self.test is None else self.test, 1)
+            check_at_least(1, train=self.train, test=self.test)
+            check_at_least(0, val=self.val)
             return
         for name, value in vars(self).items():
             if not 0 <= value <= 1:
@@ -140,24 +134,16 @@ class Sizes:
             )
 
     def draw(
-        self,
-        y: Tensor,
-        seed: int,
-        classes: Sequence[int] | None = None,
-        nodes: Tensor | None = None,
-        stratified: bool = True,
+        self, y: Tensor, seed: int, classes: Sequence[int] | None = None, nodes: Tensor | None = None
     ) -> Split:
-        """Draw a split of these sizes, per class if ``stratified``, otherwise of all classes together."""
-        allowed, chosen = _candidates(y, nodes), _classes(y, classes)
-        if stratified:
-            groups = {f"class {c}": allowed[y[allowed] == c] for c in chosen}
-        else:
-            groups = {"the graph": allowed[torch.isin(y[allowed], torch.tensor(chosen))]}
-        for name, group in groups.items():
+        """Draw a split of these sizes, of each of ``classes`` (by default all), among ``nodes`` (by default all)."""
+        allowed = _candidates(y, nodes)
+        groups = {c: allowed[y[allowed] == c] for c in (_classes(y) if classes is None else sorted(classes))}
+        for c, group in groups.items():
             if not self.fit(group.numel()):
                 sizes = [("the rest" if size is None else size) for size in vars(self).values()]
                 raise InputError(
-                    f"{name} has {group.numel()} labeled nodes, too few for {sizes[0]} (training), {sizes[1]} "
+                    f"class {c} has {group.numel()} labeled nodes, too few for {sizes[0]} (training), {sizes[1]} "
                     f"(validation) and {sizes[2]} (test)"
                 )
         return _draw(groups.values(), self.ends, seed)
@@ -206,9 +192,9 @@ def check_split(split: Split, num_nodes: int, name: str = "split") -> Split:
             raise InputError(
                 f"{name}: {part} nodes must be a vector of int64 ids; got {ids.dtype}, {ids.dim()} dimensions"
             )
-        if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= num_nodes):
-            bad = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
-            raise InputError(f"{name}: {part} contains node {bad}; nodes are 0 to {num_nodes - 1}")
+        outside = ids[(ids < 0) | (ids >= num_nodes)]
+        if outside.numel():
+            raise InputError(f"{name}: {part} contains node {int(outside[0])}; nodes are 0 to {num_nodes - 1}")
         unique, count = ids.unique(return_counts=True)
         if bool((count > 1).any()):
             raise InputError(f"{name}: {part} contains node {int(unique[count > 1][0])} more than once")
@@ -229,16 +215,12 @@ def _ids(part: Any, num_nodes: int) -> Tensor:
         if ids.numel() != num_nodes:
             raise InputError(f"a mask has {ids.numel()} entries; the graph has {num_nodes} nodes")
         return ids.nonzero().flatten()
-    if ids.numel() == 0:
-        return torch.empty(0, dtype=torch.long)
-    if ids.is_floating_point():
+    if ids.is_floating_point() and ids.numel():
         raise InputError(f"node ids must be integers or a boolean mask; got {ids.dtype}")
     return ids.long()
 
 
-def _classes(y: Tensor, classes: Sequence[int] | None) -> list[int]:
-    if classes is not None:
-        return sorted(int(c) for c in classes)
+def _classes(y: Tensor) -> list[int]:
     return [int(c) for c in y.unique() if int(c) != UNLABELED]
 
 
@@ -267,8 +249,3 @@ def _draw(groups: Iterable[Tensor], ends: Callable[[int], list[int]], seed: int)
 def _split(*parts: Iterable[Tensor]) -> Split:
     empty = torch.empty(0, dtype=torch.long)
     return Split(*(torch.cat([empty, *part]).sort().values for part in parts))
-
-
-def _at_least(option: str, value: float, least: int) -> None:
-    if value < least:
-        raise InputError(f"{option} is {value}; at least {least} is needed")

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, TypeVar, overload
 
 import torch
 from torch import Tensor
 
-from ergnn.config.errors import InputError
+from ergnn.config.errors import InputError, check_choice
 from ergnn.config.learner_config import EDGES, LEFTOVERS
 from ergnn.data import splits
 from ergnn.data.graph import UNLABELED, Graph, Split
@@ -85,24 +85,20 @@ def task_generator(seed: int, task: int, salt: int) -> torch.Generator:
 
 
 class LazyTasks(Sequence[Task]):
-    """Tasks of the same classes that are built on access; only the first and the latest stay in memory."""
+    """Tasks of the same classes that are built on access; only the last two stay in memory."""
 
     def __init__(self, num_tasks: int, make: Callable[[int], Task]) -> None:
-        self.num_tasks, self.make = num_tasks, make
-        self._built: dict[int, Task] = {0: make(0)}
+        self.num_tasks, self.make = num_tasks, lru_cache(maxsize=2)(make)
 
     @overload
     def __getitem__(self, index: int) -> Task: ...
     @overload
     def __getitem__(self, index: slice) -> LazyTasks: ...
     def __getitem__(self, index: int | slice) -> Task | LazyTasks:
-        if isinstance(index, slice):
-            numbers = range(self.num_tasks)[index]
+        numbers = range(self.num_tasks)[index]
+        if isinstance(numbers, range):
             return LazyTasks(len(numbers), lambda i: self.make(numbers[i]))
-        number = range(self.num_tasks)[index]
-        if number not in self._built:
-            self._built = {0: self._built[0], number: self.make(number)}
-        return self._built[number]
+        return self.make(numbers)
 
     def __len__(self) -> int:
         return self.num_tasks
@@ -121,7 +117,7 @@ class TaskStream(Sequence[Task]):
     def __init__(
         self, tasks: Sequence[Task], *, name: str = "stream", metric: str = "accuracy", notes: Sequence[str] = ()
     ) -> None:
-        _choice("metric", metric, METRICS)
+        check_choice("metric", metric, METRICS)
         if not tasks:
             raise InputError(f"{name}: a stream needs at least one task")
         for position, task in enumerate(tasks):
@@ -168,13 +164,13 @@ class TaskStream(Sequence[Task]):
             split_seed: seed of the seeded split.
             edges: ``all`` edges at every task; ``seen``: edges among classes of this and earlier
                 tasks (and unlabeled nodes); ``own``: edges within the classes of one task.
-            leftover: classes that do not fill a task stay as unlabeled ``context``, or ``drop`` removes their edges;
-                their labels are hidden in either case. ``last`` adds them to the last task.
+            leftover: classes that do not fill a task stay as unlabeled ``context``, or ``last`` adds them to the last
+                task.
             metric: score of a task.
         """
         graph.validate()
-        _choice("edges", edges, EDGES)
-        _choice("leftover", leftover, LEFTOVERS)
+        check_choice("edges", edges, EDGES)
+        check_choice("leftover", leftover, LEFTOVERS)
         num_classes = len(graph.class_names) if graph.class_names else graph.num_classes
         order = ordered(graph.name, num_classes, class_order, order_seed)
         groups = class_groups(graph.name, order, classes_per_task, num_tasks, leftover)
@@ -184,10 +180,8 @@ class TaskStream(Sequence[Task]):
         for i, group in enumerate(groups):
             task_of_class[list(group)] = i
         task_of_node = task_of_class.to(graph.y.device)[graph.y]
-        in_task = task_of_node >= 0
-        dropped = (graph.y != UNLABELED) & ~in_task if leftover == "drop" else torch.zeros_like(in_task)
-        bare = replace(graph, y=torch.where(in_task, graph.y, UNLABELED), public_split=None)
-        views = edge_views(bare, task_of_node, dropped, len(groups), edges)
+        bare = replace(graph, y=torch.where(task_of_node >= 0, graph.y, UNLABELED), public_split=None)
+        views = edge_views(bare, task_of_node, len(groups), edges)
 
         def of_task(nodes: Tensor, i: int) -> Tensor:
             return nodes[task_of_node[nodes] == i]
@@ -283,19 +277,16 @@ def share_graphs(stream: TaskStream, other: TaskStream) -> TaskStream:
     return stream.map(lambda task: replace(task, graph=pairs.get(id(task.graph), task.graph)))
 
 
-def edge_views(graph: Graph, task_of_node: Tensor, dropped: Tensor, num_tasks: int, edges: str) -> list[Graph]:
+def edge_views(graph: Graph, task_of_node: Tensor, num_tasks: int, edges: str) -> list[Graph]:
     """Return one graph per task; the same object if the edges are the same."""
-    if edges == "all" and not bool(dropped.any()):
+    if edges == "all":
         return [graph] * num_tasks
-    source, target = task_of_node[graph.edge_index[0]], task_of_node[graph.edge_index[1]]
-    visible = ~(dropped[graph.edge_index[0]] | dropped[graph.edge_index[1]])
+    source, target = task_of_node[graph.edge_index]
     if edges == "own":
         # the subgraphs of the tasks are disjoint, so one view contains them all
-        return [_with_edges(graph, visible & (source == target) & (source >= 0))] * num_tasks
-    if edges == "all":
-        return [_with_edges(graph, visible)] * num_tasks
+        return [_with_edges(graph, (source == target) & (source >= 0))] * num_tasks
     newest = torch.maximum(source, target)  # context nodes are -1: visible from the start
-    return [_with_edges(graph, visible & (newest <= i)) for i in range(num_tasks)]
+    return [_with_edges(graph, newest <= i) for i in range(num_tasks)]
 
 
 def _with_edges(graph: Graph, keep: Tensor) -> Graph:
@@ -308,7 +299,7 @@ def _with_edges(graph: Graph, keep: Tensor) -> Graph:
 def ordered(name: str, count: int, order: str | Sequence[int], seed: int, what: str = "class") -> list[int]:
     """Return an order of classes (or domains): natural, shuffled by seed, or a given list of all of them."""
     if isinstance(order, str):
-        _choice("class_order", order, CLASS_ORDERS, f" or a list with every {what} once")
+        check_choice("class_order", order, CLASS_ORDERS)
         if order == "natural":
             return list(range(count))
         return [int(c) for c in torch.randperm(count, generator=torch.Generator().manual_seed(seed))]
@@ -349,7 +340,7 @@ def class_groups(
 def _resolve_split(graph: Graph, split: str | Split, seed: int) -> tuple[Split, tuple[str, ...]]:
     """Return the nodes of each part, and notes on how they were drawn."""
     if isinstance(split, str):
-        _choice("split", split, ("auto", "public", "seeded"), " or a Split")
+        check_choice("split", split, ("auto", "public", "seeded"))
         if split == "seeded" or (split == "auto" and graph.public_split is None):
             drawn, words = splits.scaled(graph.y.cpu(), seed=seed)
             return drawn.to(graph.y.device), (f"split by seed {seed}: {words}",)
@@ -382,8 +373,3 @@ def _check_task(task: Task, position: int, stream: str) -> None:
 
 def _class_label(graph: Graph, c: int) -> str:
     return f"{c} {graph.class_names[c]}" if graph.class_names and 0 <= c < len(graph.class_names) else str(c)
-
-
-def _choice(option: str, value: str, choices: tuple[str, ...], more: str = "") -> None:
-    if value not in choices:
-        raise InputError(f"{option} is {value!r}; choose one of: {', '.join(choices)}{more}")

@@ -65,7 +65,7 @@ class RunConfig:
         orders: number of shuffled class orders, crossed with the seeds.
         edges: edges visible while a task is learned: all, seen or own (which reveals label information if tasks are
             split by class); by default those of scenario or protocol.
-        leftover: what to do with classes that do not fill a task: context (the default), drop or last (add them to
+        leftover: what to do with classes that do not fill a task: context (the default) or last (add them to
             the last task); by default the scenario's.
         classes_per_task: classes per task; by default the data set's.
         normalize: divide features by their row sum; by default only bags of words.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ergnn.data import Task, TaskStream
-from ergnn.data.scenarios.assignment import assigned_stream
+from ergnn.data.scenarios import assigned_stream
 from ergnn.engine.objective import make_objective
 from ergnn.learning.learner import Learner
 from ergnn.methods import LearnerView, Method

@@ -16,7 +16,7 @@ from ergnn.config.errors import InputError
 from ergnn.data import splits
 from ergnn.data.datasets import storage
 from ergnn.data.graph import UNLABELED, Graph, Split
-from ergnn.data.scenarios.assignment import SIZES, assigned_stream
+from ergnn.data.scenarios import SIZES, assigned_stream
 from ergnn.data.stream import TaskStream
 
 SPARSE_BELOW = 0.10

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import gzip
-import math
-import zlib
+import struct
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ergnn.config.errors import InputError
+from ergnn.config.errors import InputError, check_at_least
+from ergnn.config.files import wrap_errors
+from ergnn.config.lazy import extra
 from ergnn.data.datasets import DATASETS, storage
 from ergnn.data.datasets.base import DataUnavailable, Notes, PublicSplitUnavailable, StreamDataset
 from ergnn.data.graph import Graph, Split
@@ -23,6 +23,8 @@ FILES = tuple(f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind i
 DIGITS = "permuted-digits"
 """Name of a stream of scikit-learn's digits, the substitute for MNIST if its files are missing."""
 MAX_BYTES = 1 << 28
+IDX_BYTES = 0x800
+"""An IDX file of bytes begins with this number plus its number of dimensions."""
 PIXELS, SAMPLE = 41, 43
 """Salts of the permutations and of the samples."""
 
@@ -37,22 +39,18 @@ class Images(NamedTuple):
     white: int
     name: str
 
-    def graph(self, images: Tensor, order: Tensor | None = None) -> Graph:
+    def graph(self, images: Tensor, order: Tensor) -> Graph:
         """Return images with pixels permuted by ``order`` as a graph without edges; features are in [0, 1]."""
-        pixels = self.pixels[images] if order is None else self.pixels[images][:, order]
-        x = pixels.float().div_(self.white)
+        x = self.pixels[images][:, order].float().div_(self.white)
         return Graph(x, torch.empty(2, 0, dtype=torch.long), self.labels[images], name=self.name)
 
     def task(self, number: int, seed: int, train: int, val: int, test: int) -> Task:
         """Return a task with its own permutation and sample of training images."""
         drawn = torch.randperm(self.num_train, generator=task_generator(seed, number, SAMPLE))[: train + val]
-        classes = tuple(self.labels.unique().tolist())
-        missing = set(classes) - set(self.labels[drawn[:train]].tolist())
-        if missing:
-            raise InputError(f"{self.name}: train is {train}; no image of class {min(missing)} was sampled")
         held_out = self.num_train + _fixed_sample(self.labels.numel() - self.num_train, test)
         graph = self.graph(torch.cat([drawn, held_out]), permutation(seed, number, self.pixels.size(1)))
         train_ids, val_ids, test_ids = torch.arange(graph.num_nodes).split([train, val, test])
+        classes = tuple(self.labels.unique().tolist())
         return Task(number, graph, train_ids, val_ids, test_ids, classes, own_graph=True)
 
 
@@ -88,14 +86,8 @@ class PermutedMNIST(StreamDataset):
     folder = "mnist/MNIST/raw"
 
     def __init__(self, tasks: int = 23, train: int = 1_000, val: int = 1_000, test: int = 10_000) -> None:
-        for option, value, low, high in (
-            ("tasks", tasks, 1, 10_000),
-            ("train", train, 10, 59_000),
-            ("val", val, 0, 60_000 - train),
-            ("test", test, 1, 10_000),
-        ):
-            if not low <= value <= high:
-                raise InputError(f"permuted-mnist: {option} is {value}; it must be {low:,} to {high:,}")
+        check_at_least(1, tasks=tasks, train=train, test=test)
+        check_at_least(0, val=val)
         self.num_tasks, self.train, self.val, self.test = tasks, train, val, test
 
     def load(self, split: str, root: Path | None = None) -> Graph:
@@ -107,7 +99,7 @@ class PermutedMNIST(StreamDataset):
             missing = storage.not_found(self.name, self.folder, FILES, root)
             raise DataUnavailable(f"{missing}; download MNIST's four files and put them there")
         images = read_mnist(raw)
-        return images.graph(torch.arange(images.labels.numel()))
+        return images.graph(torch.arange(images.labels.numel()), torch.arange(images.pixels.size(1)))
 
     def location(self, root: Path | None = None) -> str:
         raw = storage.find(self.folder, FILES, root)
@@ -121,8 +113,7 @@ class PermutedMNIST(StreamDataset):
     def stream(self, seed: int, num_tasks: int | None = None, root: Path | None = None) -> tuple[TaskStream, Notes]:
         """Create tasks that are built on access, because all of them together would take gigabytes."""
         tasks = self.num_tasks if num_tasks is None else num_tasks
-        if tasks < 1:
-            raise InputError(f"{self.name}: num_tasks is {tasks}; at least 1 is needed")
+        check_at_least(1, num_tasks=tasks)
         raw, notes, train, val, test = storage.find(self.folder, FILES, root), Notes(), self.train, self.val, self.test
         images = bundled_digits() if raw is None else read_mnist(raw)
         rest = images.labels.numel() - images.num_train
@@ -145,48 +136,32 @@ class PermutedMNIST(StreamDataset):
 @lru_cache(maxsize=1)
 def read_mnist(raw: Path) -> Images:
     """Read MNIST from its four files; the latest folder is cached, as every seed reads it again."""
-    pixels = [read_idx(raw / file, 3).flatten(1) for file in FILES[::2]]
-    labels = [read_idx(raw / file, 1).long() for file in FILES[1::2]]
-    counts = [len(part) for part in (*pixels, *labels)]
-    if counts[:2] != counts[2:] or pixels[0].size(1) != pixels[1].size(1):
-        raise InputError(f"{raw}: the files do not belong together: {counts[:2]} images, {counts[2:]} labels")
-    if int(torch.cat(labels).max()) > 9:
-        raise InputError(f"{raw}: label {int(torch.cat(labels).max())} is not a digit")
-    return Images(torch.cat(pixels), torch.cat(labels), counts[0], 255, PermutedMNIST.name)
+    train_pixels, train_labels, test_pixels, test_labels = (
+        read_idx(raw / file, dims) for file, dims in zip(FILES, (3, 1, 3, 1), strict=True)
+    )
+    with wrap_errors(raw, "MNIST"):
+        pixels = torch.cat([train_pixels, test_pixels]).flatten(1)
+        labels = torch.cat([train_labels, test_labels]).long()
+        if len(train_pixels) != len(train_labels) or len(pixels) != len(labels) or int(labels.max()) > 9:
+            raise ValueError(f"{len(pixels)} images, {len(labels)} labels up to {int(labels.max())}")
+    return Images(pixels, labels, len(train_labels), 255, PermutedMNIST.name)
 
 
 def read_idx(path: Path, dims: int) -> Tensor:
-    """Read a gzipped IDX file of bytes, the format of MNIST, as a uint8 tensor with ``dims`` dimensions.
-
-    The header of big-endian numbers (0, 0, type, dims, then the sizes) gives the number of values.
-    """
-    start, first = bytes([0, 0, 8, dims]), 4 + 4 * dims
-    try:
-        with gzip.open(path) as file:
-            data = file.read(MAX_BYTES)
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path}: not a whole gzip file ({error})") from None
-    sizes = np.frombuffer(data[4 : first if len(data) >= first else 4], ">u4").tolist()
-    if data[:4] != start or not sizes or len(data) != first + math.prod(sizes) or not math.prod(sizes):
-        raise InputError(
-            f"{path}: not an IDX file of bytes in {dims} dimension(s), which starts with {start.hex()} and the sizes, "
-            f"and has as many values; it has {len(data):,} bytes, starts with {data[:first].hex() or 'nothing'}"
-        )
-    return torch.frombuffer(bytearray(data[first:]), dtype=torch.uint8).view(sizes)
+    """Read a gzipped IDX file of bytes, the format of MNIST, as a uint8 tensor with ``dims`` dimensions."""
+    with wrap_errors(path, f"a gzipped IDX file of bytes in {dims} dimension(s)"), gzip.open(path) as file:
+        data = file.read(MAX_BYTES)
+        kind, *sizes = struct.unpack_from(f">{1 + dims}I", data)
+        if kind != IDX_BYTES + dims:
+            raise ValueError(f"it begins with {kind}")
+        return torch.frombuffer(bytearray(data[4 + 4 * dims :]), dtype=torch.uint8).reshape(sizes)
 
 
 @lru_cache(maxsize=1)
 def bundled_digits() -> Images:
     """Load scikit-learn's 1,797 images of 8 × 8 pixels; the last 500 are for testing."""
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError:
-        raise DataUnavailable(
-            f"{PermutedMNIST.name}: MNIST's files are missing and scikit-learn, whose digits replace them, is not "
-            f"installed; set {storage.DATA_VARIABLE} to a folder with {PermutedMNIST.folder}, or pip install "
-            "scikit-learn"
-        ) from None
-    digits = load_digits()
+    what = f"{PermutedMNIST.name} without {PermutedMNIST.folder} in {storage.DATA_VARIABLE}"
+    digits = extra("sklearn.datasets", "sklearn", what).load_digits()
     pixels = torch.from_numpy(digits.data).to(torch.uint8)
     return Images(pixels, torch.from_numpy(digits.target).long(), len(pixels) - 500, 16, DIGITS)
 

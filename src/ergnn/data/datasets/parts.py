@@ -18,7 +18,7 @@ from ergnn.data.datasets import DATASETS, storage
 from ergnn.data.datasets.base import Dataset, DataUnavailable, PartedDataset, with_compact_x
 from ergnn.data.datasets.table import DBLP, Citeseer, CoauthorCS, PubMed
 from ergnn.data.graph import UNLABELED, Graph
-from ergnn.data.scenarios.assignment import periods
+from ergnn.data.scenarios import periods
 
 LANGUAGES = {"DE": 9_498, "ENGB": 7_126, "ES": 4_648, "FR": 6_549, "PTBR": 1_912, "RU": 4_385}
 """Nodes of the Twitch graph of each language."""

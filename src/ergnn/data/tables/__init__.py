@@ -11,9 +11,8 @@ from ergnn.config.lazy import lazy_names
 from ergnn.data.tables.limits import Limits
 
 if TYPE_CHECKING:
-    from ergnn.data.scenarios.cutting import cut
     from ergnn.data.tables.columns import Columns
-    from ergnn.data.tables.named_graph import NamedGraph, from_graph, to_graph
+    from ergnn.data.tables.named_graph import NamedGraph, cut, from_graph, to_graph
     from ergnn.data.tables.node_tables import EdgeTable, NodeTable
     from ergnn.data.tables.read import read_edges, read_graph, read_nodes
     from ergnn.data.tables.write import write_edges, write_nodes
@@ -38,9 +37,8 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "ergnn.data.scenarios.cutting": ("cut",),
         "ergnn.data.tables.columns": ("Columns",),
-        "ergnn.data.tables.named_graph": ("NamedGraph", "from_graph", "to_graph"),
+        "ergnn.data.tables.named_graph": ("NamedGraph", "cut", "from_graph", "to_graph"),
         "ergnn.data.tables.node_tables": ("EdgeTable", "NodeTable"),
         "ergnn.data.tables.read": ("read_edges", "read_graph", "read_nodes"),
         "ergnn.data.tables.write": ("write_edges", "write_nodes"),

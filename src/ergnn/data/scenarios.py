@@ -43,7 +43,7 @@ def assigned_stream(
     for i, (_, classes) in enumerate(split_tasks):
         labeled |= (task_of_node == i) & torch.isin(graph.y, torch.tensor(classes, dtype=torch.long))
     bare = replace(graph, y=torch.where(labeled, graph.y, UNLABELED), public_split=None)
-    views = edge_views(bare, task_of_node, torch.zeros_like(labeled), len(split_tasks), edges)
+    views = edge_views(bare, task_of_node, len(split_tasks), edges)
     tasks = [Task(i, views[i], s.train, s.val, s.test, classes) for i, (s, classes) in enumerate(split_tasks)]
     return TaskStream(tasks, name=graph.name, metric=metric)
 

@@ -1,1 +1,0 @@
-"""How classes, domains and periods become tasks."""
