@@ -14,7 +14,7 @@ import torch_geometric.datasets.amazon as pyg_amazon
 
 from ergnn.analytic.scaling import ColumnScales
 from ergnn.config.errors import InputError
-from ergnn.data import DATASETS, Graph, PublicSplitUnavailable, describe_datasets, load_graph, make_stream
+from ergnn.data import DATASETS, Graph, PublicSplitUnavailable, load_graph, make_stream
 from ergnn.data.datasets import DataUnavailable, storage
 from raw_files import write_cora, write_heterophilous, write_npz, write_ogb, write_photo, write_reddit, write_wikics
 
@@ -399,7 +399,7 @@ def test_descriptions_say_where_the_files_are(
     bare: Path, downloads: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def where(name: str, root: Path | None = None) -> str:
-        return next(info.location for info in describe_datasets(root) if info.name == name)
+        return DATASETS.create(name).location(root)
 
     assert where("cora") == "bundled; public split downloaded on first use"
     assert where("reddit") == "missing (reddit.zip, over 1 GB)"

@@ -27,7 +27,7 @@ def add(commands: Any) -> None:
 
 
 def datasets_command(args: argparse.Namespace) -> int:
-    from ergnn.data import describe_datasets
+    from ergnn.data import DATASETS
     from ergnn.pages.table import Table
 
     rows = [
@@ -37,12 +37,12 @@ def datasets_command(args: argparse.Namespace) -> int:
             f"{d.features:,}",
             str(d.classes),
             f"{d.edges:,}",
-            f"{d.tasks} × {d.classes_per_task}",
+            f"{d.num_tasks} × {d.classes_per_task}",
             "yes" if d.public_split else "no",
             ", ".join(d.scenarios),
-            d.location,
+            d.location(),
         ]
-        for d in describe_datasets()
+        for d in (DATASETS.create(name) for name in DATASETS)
     ]
     header = ["name", "nodes", "features", "classes", "edges", "tasks", "public split", "scenarios", "location"]
     print(Table(header, rows, align="lrrrrrlll").to_text())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ergnn.config.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from ergnn.data.datasets import DATASETS, LoadedGraph, PublicSplitUnavailable, describe_datasets, load_graph
+    from ergnn.data.datasets import DATASETS, LoadedGraph, PublicSplitUnavailable, load_graph
     from ergnn.data.graph import UNLABELED, Graph, Split
     from ergnn.data.presets import PresetStream, make_stream
     from ergnn.data.stream import Task, TaskStream
@@ -22,7 +22,6 @@ __all__ = [
     "Split",
     "Task",
     "TaskStream",
-    "describe_datasets",
     "load_graph",
     "make_stream",
 ]
@@ -30,7 +29,7 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "ergnn.data.datasets": ("DATASETS", "LoadedGraph", "PublicSplitUnavailable", "describe_datasets", "load_graph"),
+        "ergnn.data.datasets": ("DATASETS", "LoadedGraph", "PublicSplitUnavailable", "load_graph"),
         "ergnn.data.graph": ("UNLABELED", "Graph", "Split"),
         "ergnn.data.presets": ("PresetStream", "make_stream"),
         "ergnn.data.stream": ("Task", "TaskStream"),

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ergnn.config.errors import InputError
+from ergnn.config.errors import check_choice
 from ergnn.config.registry import Registry
 from ergnn.data.datasets.base import Dataset, DataUnavailable, NotDownloaded, PublicSplitUnavailable
 from ergnn.data.graph import Graph
 
 __all__ = [
     "DATASETS",
-    "SPLITS",
     "DataUnavailable",
     "Dataset",
-    "DatasetInfo",
     "LoadedGraph",
     "PublicSplitUnavailable",
-    "describe_datasets",
     "load_graph",
 ]
 
 DATASETS: Registry[type[Dataset]] = Registry("dataset", "ergnn.data.datasets")
-SPLITS = ("auto", "public", "seeded")
 
 
 class LoadedGraph(NamedTuple):
@@ -53,44 +48,14 @@ def load_graph(
 
 def load_dataset(dataset: Dataset, split: str, root: Path | None) -> LoadedGraph:
     """Load the graph of a data set; see :func:`load_graph`."""
-    if split not in SPLITS:
-        raise InputError(f"split is {split!r}; choose one of: {', '.join(SPLITS)}")
-    if split == "auto":
-        split = dataset.default_split
-        try:
-            return LoadedGraph(dataset.load(split, root), split, "")
-        except PublicSplitUnavailable as error:
-            reason = str(error)
-            if isinstance(error.__cause__, NotDownloaded):  # expected with bundled graphs: one short line is enough
-                reason = "the public one is missing (--download gets it)"
-            return LoadedGraph(dataset.load("seeded", root), "seeded", f"using a seeded split: {reason}")
-    return LoadedGraph(dataset.load(split, root), split, "")
-
-
-@dataclass(frozen=True)
-class DatasetInfo:
-    """One row of ``ergnn datasets``; ``edges`` counts undirected edges without self-loops."""
-
-    name: str
-    title: str
-    nodes: int
-    features: int
-    classes: int
-    edges: int
-    tasks: int
-    classes_per_task: int
-    metric: str
-    public_split: bool
-    scenarios: tuple[str, ...]
-    location: str
-
-
-def describe_datasets(root: str | Path | None = None) -> list[DatasetInfo]:
-    """Describe every data set and its location, without loading any."""
-    folder = None if root is None else Path(root)
-    datasets = [DATASETS.get(name)() for name in DATASETS]
-    shared = [field.name for field in fields(DatasetInfo) if field.name not in ("tasks", "location")]
-    return [
-        DatasetInfo(**{n: getattr(d, n) for n in shared}, tasks=d.num_tasks, location=d.location(folder))
-        for d in datasets
-    ]
+    check_choice("split", split, ("auto", "public", "seeded"))
+    used = dataset.default_split if split == "auto" else split
+    try:
+        return LoadedGraph(dataset.load(used, root), used, "")
+    except PublicSplitUnavailable as error:
+        if split != "auto":
+            raise
+        reason = str(error)
+        if isinstance(error.__cause__, NotDownloaded):  # expected with bundled graphs: one short line is enough
+            reason = "the public one is missing (--download gets it)"
+        return LoadedGraph(dataset.load("seeded", root), "seeded", f"using a seeded split: {reason}")

@@ -16,7 +16,7 @@ from ergnn.config.errors import InputError
 from ergnn.data import splits
 from ergnn.data.datasets import storage
 from ergnn.data.graph import UNLABELED, Graph, Split
-from ergnn.data.scenarios import SIZES, assigned_stream
+from ergnn.data.scenarios import assigned_stream
 from ergnn.data.stream import TaskStream
 
 SPARSE_BELOW = 0.10
@@ -46,6 +46,7 @@ class Dataset(ABC):
         bag_of_words: whether features are word counts, which are row-normalized by default.
         public_split: whether a split was published with the data.
         default_split: the split of ``auto``: ``public`` (seeded if there is none) or ``seeded``.
+        folder, raw_files: the folder and names of its files.
         tuned_file: file with the split ``tuned``, in the folder ``tuned_splits``.
         classes_per_task, metric: defaults of the preset stream.
         scenarios: the scenarios of :data:`ergnn.config.learner_config.SCENARIOS` that the data set supports; a run
@@ -62,6 +63,8 @@ class Dataset(ABC):
     bag_of_words: ClassVar[bool] = True
     public_split: ClassVar[bool] = False
     default_split: ClassVar[str] = "public"
+    folder: ClassVar[str] = ""
+    raw_files: ClassVar[tuple[str, ...]] = ()
     tuned_file: ClassVar[str] = ""
     classes_per_task: ClassVar[int] = 2
     metric: ClassVar[str] = "accuracy"
@@ -76,9 +79,20 @@ class Dataset(ABC):
             DataUnavailable: the graph is unavailable.
         """
 
-    @abstractmethod
+    def find(self, root: Path | None) -> Path | None:
+        """Return the folder of the files; None if one is missing."""
+        return storage.find(self.folder, self.raw_files, root)
+
+    def find_or_raise(self, root: Path | None) -> Path:
+        """Return the folder of the files; an error says where they were searched."""
+        raw = self.find(root)
+        if raw is None:
+            raise DataUnavailable(storage.not_found(self.name, self.folder, self.raw_files, root))
+        return raw
+
     def location(self, root: Path | None = None) -> str:
         """Return the location of the files, as text for ``ergnn datasets``."""
+        return storage.location(self.find(root), root)
 
     @property
     def num_tasks(self) -> int:
@@ -101,10 +115,11 @@ class Dataset(ABC):
         """Return the split with which tuned networks were published (Luo et al., 2024)."""
         if not self.tuned_file:
             raise PublicSplitUnavailable(f"no split of tuned networks was published for {self.title}")
-        found = storage.find("tuned_splits", (self.tuned_file,), root)
-        if found is None:
-            raise PublicSplitUnavailable(storage.not_found(self.name, "tuned_splits", (self.tuned_file,), root))
-        with np.load(found / self.tuned_file, allow_pickle=False) as ids:
+        where = "tuned_splits", (self.tuned_file,), root
+        folder = storage.find(*where)
+        if folder is None:
+            raise PublicSplitUnavailable(storage.not_found(self.name, *where))
+        with np.load(folder / self.tuned_file, allow_pickle=False) as ids:
             return splits.given(ids["train"], ids["valid"], ids["test"], num_nodes=self.nodes)
 
     def fold_split(self, number: int) -> Split:
@@ -130,13 +145,11 @@ class PartedDataset(Dataset):
     """A graph whose tasks are its parts, domains or periods of time, instead of groups of classes.
 
     Attributes:
-        sizes: sizes of the seeded split, for every class of every part.
         num_tasks: number of parts.
     """
 
     scenarios = ("domain",)
     default_split = "seeded"
-    sizes: ClassVar[splits.Sizes] = SIZES
     num_tasks = 1
 
     def load(self, split: str, root: Path | None = None) -> Graph:
@@ -158,7 +171,7 @@ class PartedDataset(Dataset):
 
     def seeded_split(self, graph: Graph, seed: int) -> Split:
         """Draw 60 % of every class of every part for training, 20 % for validation and 20 % for testing."""
-        tasks = list(assigned_stream(graph, self.parts(), self.sizes, seed))
+        tasks = list(assigned_stream(graph, self.parts(), seed=seed))
         return Split(*(torch.cat([getattr(task, part) for task in tasks]) for part in ("train", "val", "test")))
 
 

@@ -15,7 +15,7 @@ from ergnn.config.errors import InputError, check_at_least
 from ergnn.config.files import wrap_errors
 from ergnn.config.lazy import extra
 from ergnn.data.datasets import DATASETS, storage
-from ergnn.data.datasets.base import DataUnavailable, Notes, PublicSplitUnavailable, StreamDataset
+from ergnn.data.datasets.base import Notes, PublicSplitUnavailable, StreamDataset
 from ergnn.data.graph import Graph, Split
 from ergnn.data.stream import Task, TaskStream, task_generator
 
@@ -83,7 +83,7 @@ class PermutedMNIST(StreamDataset):
     bag_of_words = False
     classes_per_task = 10
     num_tasks = 23
-    folder = "mnist/MNIST/raw"
+    folder, raw_files = "mnist/MNIST/raw", FILES
 
     def __init__(self, tasks: int = 23, train: int = 1_000, val: int = 1_000, test: int = 10_000) -> None:
         check_at_least(1, tasks=tasks, train=train, test=test)
@@ -94,16 +94,12 @@ class PermutedMNIST(StreamDataset):
         """Load all images without permutation, the test images last."""
         if split == "public":
             raise PublicSplitUnavailable(f"{self.name}: tasks sample their training images by seed")
-        raw = storage.find(self.folder, FILES, root)
-        if raw is None:
-            missing = storage.not_found(self.name, self.folder, FILES, root)
-            raise DataUnavailable(f"{missing}; download MNIST's four files and put them there")
-        images = read_mnist(raw)
+        images = read_mnist(self.find_or_raise(root))
         return images.graph(torch.arange(images.labels.numel()), torch.arange(images.pixels.size(1)))
 
     def location(self, root: Path | None = None) -> str:
-        raw = storage.find(self.folder, FILES, root)
-        return "missing; uses scikit-learn's digits instead" if raw is None else storage.location(raw, root)
+        where = super().location(root)
+        return f"{where}; uses scikit-learn's digits instead" if where == "missing" else where
 
     def seeded_split(self, graph: Graph, seed: int) -> Split:
         """Return the images that the first task of a stream samples, and all test images."""
@@ -114,7 +110,7 @@ class PermutedMNIST(StreamDataset):
         """Create tasks that are built on access, because all of them together would take gigabytes."""
         tasks = self.num_tasks if num_tasks is None else num_tasks
         check_at_least(1, num_tasks=tasks)
-        raw, notes, train, val, test = storage.find(self.folder, FILES, root), Notes(), self.train, self.val, self.test
+        raw, notes, train, val, test = self.find(root), Notes(), self.train, self.val, self.test
         images = bundled_digits() if raw is None else read_mnist(raw)
         rest = images.labels.numel() - images.num_train
         if raw is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 
@@ -13,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ergnn.config.errors import InputError
-from ergnn.data.datasets import DATASETS, storage
-from ergnn.data.datasets.base import Dataset, DataUnavailable, PartedDataset, with_compact_x
+from ergnn.config.errors import check_at_least
+from ergnn.data.datasets import DATASETS
+from ergnn.data.datasets.base import PartedDataset, with_compact_x
 from ergnn.data.datasets.table import DBLP, Citeseer, CoauthorCS, PubMed
 from ergnn.data.graph import UNLABELED, Graph
 from ergnn.data.scenarios import periods
@@ -34,28 +33,18 @@ class Twitch(PartedDataset):
     nodes, features, classes, edges = 34_118, 3_170, 2, 429_113
     class_names = ("everybody", "mature")
     folder = "musae_twitch"
-    files = tuple(f"{language}.npz" for language in LANGUAGES)
+    raw_files = tuple(f"{language}.npz" for language in LANGUAGES)
     num_tasks = len(LANGUAGES)
 
     def read(self, root: Path | None) -> Graph:
-        folder = storage.find(self.folder, self.files, root)
-        if folder is None:
-            raise DataUnavailable(storage.not_found(self.name, self.folder, self.files, root))
-        return _read_twitch(folder)
+        from torch_geometric.io import read_npz
 
-    def location(self, root: Path | None = None) -> str:
-        return storage.location(storage.find(self.folder, self.files, root), root)
+        folder = self.find_or_raise(root)
+        graphs = [with_compact_x(Graph.from_pyg(read_npz(str(folder / file)))) for file in self.raw_files]
+        return join_graphs(graphs, self.name, self.class_names).validate()
 
     def parts(self) -> Tensor:
         return torch.repeat_interleave(torch.arange(self.num_tasks), torch.tensor(list(LANGUAGES.values())))
-
-
-@lru_cache(maxsize=1)  # every seed loads it again
-def _read_twitch(folder: Path) -> Graph:
-    from torch_geometric.io import read_npz
-
-    graphs = [with_compact_x(Graph.from_pyg(read_npz(str(folder / file)))) for file in Twitch.files]
-    return join_graphs(graphs, Twitch.name, Twitch.class_names).validate()
 
 
 @DATASETS.register("citation-domains")
@@ -63,11 +52,8 @@ class CitationDomains(PartedDataset):
     """Citeseer, PubMed, Coauthor CS and DBLP, one per task, with features of a common width; 28 classes.
 
     The features of each graph, divided by their row sum, are projected on its first right singular vectors (computed
-    by a randomized method with a fixed seed), with zeros if there are fewer than ``width``. Shuffled orders are
-    rotations of the order above.
-
-    Args:
-        width: number of features.
+    by a randomized method with a fixed seed), with zeros if there are fewer. Shuffled orders are rotations of the order
+    above.
     """
 
     name = "citation-domains"
@@ -79,13 +65,14 @@ class CitationDomains(PartedDataset):
     classes_per_task = 7
     num_tasks = len(DOMAINS)
 
-    def __init__(self, width: int = 512) -> None:
-        if not 1 <= width <= max(domain.features for domain in DOMAINS):
-            raise InputError(f"{self.name}: width is {width}; it must be 1 to {CoauthorCS.features:,}")
-        self.features = width  # type: ignore[misc]
-
     def read(self, root: Path | None) -> Graph:
-        return _read_citation_domains(root, self.features)
+        graphs = []
+        for domain in (kind() for kind in DOMAINS):
+            graph = domain.load("seeded", root)
+            y, labeled = torch.full_like(graph.y, UNLABELED), domain.labeled(graph)
+            y[labeled] = graph.y[labeled]
+            graphs.append(replace(graph, x=reduced(graph.row_normalized().x, self.features), y=y))
+        return join_graphs(graphs, self.name, self.class_names, distinct=True).validate()
 
     def location(self, root: Path | None = None) -> str:
         locations = [domain().location(root) for domain in DOMAINS]
@@ -97,19 +84,6 @@ class CitationDomains(PartedDataset):
     def shuffled_order(self, seed: int) -> list[int]:
         """Return the natural order, rotated by ``seed`` domains."""
         return [(seed + i) % len(DOMAINS) for i in range(len(DOMAINS))]
-
-
-@lru_cache(maxsize=1)  # every seed loads it again
-def _read_citation_domains(root: Path | None, width: int) -> Graph:
-    graphs = [_reduced_graph(domain(), root, width) for domain in DOMAINS]
-    return join_graphs(graphs, CitationDomains.name, CitationDomains.class_names, distinct=True).validate()
-
-
-def _reduced_graph(domain: Dataset, root: Path | None, width: int) -> Graph:
-    graph = domain.load("seeded", root)
-    y = torch.full_like(graph.y, UNLABELED)
-    y[domain.labeled(graph)] = graph.y[domain.labeled(graph)]
-    return replace(graph, x=reduced(graph.row_normalized().x, width), y=y)
 
 
 def reduced(x: Tensor, width: int) -> Tensor:
@@ -148,32 +122,20 @@ class PubMedYears(PartedDataset):
     nodes, features, classes, edges = PubMed.nodes, PubMed.features, PubMed.classes, PubMed.edges
     classes_per_task = PubMed.classes
     scenarios = ("time",)
-    folder, file = "pubmed_temporal", "pubmed_temporal.npz"
+    folder, raw_files = "pubmed_temporal", ("pubmed_temporal.npz",)
 
     def __init__(self, tasks: int = 5) -> None:
-        if not 1 <= tasks <= 20:
-            raise InputError(f"{self.name}: tasks is {tasks}; it must be 1 to 20")
+        check_at_least(1, tasks=tasks)
         self.num_tasks = tasks
-        self._root: Path | None = None
 
     def read(self, root: Path | None) -> Graph:
-        self._root = root
-        self._years()  # an error if the file is missing
+        (file,) = self.raw_files
+        with np.load(self.find_or_raise(root) / file, allow_pickle=False) as arrays:
+            self._years = arrays["node_time"].astype(np.int64)
         return replace(PubMed().load("seeded", root), name=self.name, public_split=None)
 
     def location(self, root: Path | None = None) -> str:
-        years = storage.find(self.folder, (self.file,), root)
-        return "missing" if years is None else PubMed().location(root)
+        return "missing" if self.find(root) is None else PubMed().location(root)
 
     def parts(self) -> Tensor:
-        return torch.from_numpy(periods(self._years(), self.num_tasks))
-
-    def _years(self) -> np.ndarray:
-        folder = storage.find(self.folder, (self.file,), self._root)
-        if folder is None:
-            raise DataUnavailable(storage.not_found(self.name, self.folder, (self.file,), self._root))
-        with np.load(folder / self.file, allow_pickle=False) as arrays:
-            years: np.ndarray = arrays["node_time"].astype(np.int64)
-        if years.shape != (self.nodes,):
-            raise InputError(f"{folder / self.file}: node_time has shape {years.shape}; expected ({self.nodes},)")
-        return years
+        return torch.from_numpy(periods(self._years, self.num_tasks))

@@ -43,8 +43,6 @@ class PygDataset(Dataset):
     """
 
     loader: ClassVar[str]
-    folder: ClassVar[str]
-    raw_files: ClassVar[tuple[str, ...]]
     large_download: ClassVar[str] = ""
     csr: ClassVar[bool] = False
 
@@ -65,13 +63,12 @@ class PygDataset(Dataset):
     def load(self, split: str, root: Path | None = None) -> Graph:
         if split == "public" and not self.public_split:
             raise PublicSplitUnavailable(f"no split was published with {self.title}")
-        raw = self._find(root)
+        raw = self.find(root)
         return self._read(raw) if raw is not None else self._download(root)
 
     def location(self, root: Path | None = None) -> str:
-        raw = self._find(root)
-        if raw is not None:
-            return storage.location(raw, root)
+        if self.find(root) is not None:
+            return super().location(root)
         if self.large_download:
             return f"missing ({self.large_download})"
         return "downloaded on first use" if storage.downloads_allowed() else "missing (--download)"
@@ -81,10 +78,10 @@ class PygDataset(Dataset):
 
         return getattr(torch_geometric.datasets, self.loader)
 
-    def _find(self, root: Path | None) -> Path | None:
-        collection = os.path.dirname(self.folder)
+    def find(self, root: Path | None) -> Path | None:
+        parent = os.path.dirname(self.folder)
         raw = storage.find(f"{self.folder}/raw", self.raw_files, root)
-        return storage.find(collection, self.raw_files, root) if raw is None and collection else raw
+        return storage.find(parent, self.raw_files, root) if raw is None and parent else raw
 
     def _read(self, raw: Path) -> Graph:
         """Let PyG process a link to the raw files: it writes next to them, and the root may be read-only."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from ergnn.config.errors import InputError
 from ergnn.config.files import write_file
-from ergnn.data import describe_datasets
+from ergnn.data import DATASETS
 from ergnn.lab.grid import PAPER_TABLE_1
 from ergnn.lab.published import protocol_of
 from ergnn.lab.report.figures import KINDS, SettingFigures, drawn_settings, figures_of
@@ -150,7 +150,7 @@ def _warnings(settings: Sequence[Setting]) -> list[tuple[str, str]]:
 
 def _data_sets(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
     """Build table 1: the size of each data set, the paper's counts if they differ, and the tasks learned."""
-    known = {info.name: info for info in describe_datasets()}
+    known = {name: DATASETS.get(name) for name in DATASETS}
     rows = []
     for dataset in sorted({run.dataset for run in runs}, key=dataset_order):
         members = [run for run in runs if run.dataset == dataset]
