@@ -130,7 +130,10 @@ def test_edges_are_always_shown_and_own_edges_are_marked(capsys: pytest.CaptureF
         ("tiny --scenario class --method packnet", "method 'packnet' does not support head 'growing'"),
         ("tiny --scenario time", "tiny does not support scenario 'time'; choose one of: task, class, blurred"),
         ("tiny-years --scenario task", "tiny-years does not support scenario 'task'; choose one of: time"),
-        ("tiny --scenario blurred --leftover context", "leftover is 'context', which has no effect in scenario 'blurred'"),
+        (
+            "tiny --scenario blurred --leftover context",
+            "leftover is 'context', which has no effect in scenario 'blurred'",
+        ),
         ("tiny-domains --classes-per-task 2", "classes_per_task is 2, but tiny-domains is not split by class; omit it"),
         ("tiny-domains --class-order 0,1", "class_order lacks domain 2; it must contain all 3 domains once"),
     ],

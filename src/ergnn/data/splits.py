@@ -133,9 +133,7 @@ class Sizes:
                 f"the fractions {self.train}, {self.val} and {self.test} add up to {total:g}; at most 1 is allowed"
             )
 
-    def draw(
-        self, y: Tensor, seed: int, classes: Sequence[int] | None = None, nodes: Tensor | None = None
-    ) -> Split:
+    def draw(self, y: Tensor, seed: int, classes: Sequence[int] | None = None, nodes: Tensor | None = None) -> Split:
         """Draw a split of these sizes, of each of ``classes`` (by default all), among ``nodes`` (by default all)."""
         allowed = _candidates(y, nodes)
         groups = {c: allowed[y[allowed] == c] for c in (_classes(y) if classes is None else sorted(classes))}
