@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ergnn.analytic.explain import Doubts, Explanation
+from ergnn.analytic import AnalyticHead
+from ergnn.analytic import explain as effects
 from ergnn.config.errors import InputError, check_choice
 from ergnn.config.learner_config import LearnerConfig
 from ergnn.config.registry import name_of
@@ -20,10 +21,9 @@ from ergnn.engine.cache import Cache
 from ergnn.engine.hardware import find_device, use_threads
 from ergnn.engine.outputs import CHUNK, logits_of, prefers_layers
 from ergnn.engine.plain import PlainModel
-from ergnn.learning import why
 from ergnn.learning.callbacks.base import Callback
 from ergnn.learning.metrics import METRICS, accuracy
-from ergnn.learning.observing import copied, observe_together, restore, snapshot
+from ergnn.learning.observing import observe_together
 from ergnn.learning.resolve import make_method, make_training, resolve
 from ergnn.learning.saving import read_learner, save_learner
 from ergnn.methods import Method
@@ -184,17 +184,22 @@ class Learner:
         predicted = self.predict(nodes, task.id if known else None, task.graph if task.own_graph else None)
         return accuracy(predicted, task.graph.y.to(self.device)[nodes])
 
-    def explain(self, node: int, graph: Graph | None = None) -> Explanation:
+    def explain(self, node: int, graph: Graph | None = None) -> effects.Explanation:
         """Return the terms of all labeled nodes in the scores of a node, and what would change its class.
 
         Only ``method="analytic"`` with ``memory="nodes"`` can be explained; so it is for :meth:`audit` and
         :meth:`suggest`.
         """
-        return why.explain(self, self._ready(graph), node)
+        graph = self._ready(graph)
+        head, known, temperature = self._effects(graph)
+        if not 0 <= node < graph.num_nodes:
+            raise InputError(f"explain: node is {node}; it must be 0 to {graph.num_nodes - 1}")
+        return effects.explain(known, head.rows(graph, torch.tensor([node], device=graph.device)), temperature)[0]
 
-    def audit(self, graph: Graph | None = None) -> Doubts:
+    def audit(self, graph: Graph | None = None) -> effects.Doubts:
         """Return, for each training label, its probability under the head without it, and the class it would get."""
-        return why.audit(self, self._ready(graph))
+        _, known, temperature = self._effects(self._ready(graph))
+        return effects.doubts(known, temperature)
 
     def suggest(
         self, count: int, among: Tensor | None = None, by: str = "variance", graph: Graph | None = None
@@ -207,7 +212,25 @@ class Learner:
             by: ``variance``, ``margin`` or ``random``.
             graph: graph of the nodes; by default that of the latest task.
         """
-        return why.suggest(self, self._ready(graph), count, among, by)
+        graph = self._ready(graph)
+        head, known, temperature = self._effects(graph)
+        nodes = torch.arange(graph.num_nodes, device=graph.device) if among is None else among.to(graph.device).unique()
+        nodes = nodes[~torch.isin(nodes, known.nodes)]
+        if not nodes.numel():
+            raise InputError("suggest: all of the nodes have a label; nothing is left to label")
+        return nodes[effects.choose(known, head.rows(graph, nodes), count, by, temperature)]
+
+    def _effects(self, graph: Graph) -> tuple[AnalyticHead, effects.LabelEffects, float]:
+        """Return the solved head, what its labels do in a graph, and its temperature."""
+        head = self.method
+        if not isinstance(head, AnalyticHead) or head.trains_network:
+            raise InputError(
+                f"method {type(head).__name__} trains a network, and only the closed form can be explained: use "
+                "method='analytic' without a student"
+            )
+        known = effects.effects_of(head.labeled_rows(graph))
+        assert head.solution is not None
+        return head, known, head.solution.temperature
 
     def examples(self, graph: Graph, nodes: Tensor, task: int) -> Examples:
         """Return nodes of a task (given by number) as examples with the loss of the method."""
@@ -235,7 +258,7 @@ class Learner:
             "schema": SCHEMA,
             "num_features": self.num_features,
             "head": self.heads.kind,
-            "backbone": self.backbone if isinstance(self.backbone, str) else type(self.backbone).__name__,
+            "backbone": name_of(self.backbone),
             "method_name": type(self.method).__name__,
             "classes": [list(classes) for classes in self.heads.classes],
             "model": {} if self.model is None else {k: v.clone() for k, v in self.model.state_dict().items()},
@@ -251,19 +274,14 @@ class Learner:
         """
         if state.get("schema") != SCHEMA:
             raise InputError(f"this state has schema {state.get('schema')!r}; this version of ergnn reads {SCHEMA}")
-        backbone = self.backbone if isinstance(self.backbone, str) else type(self.backbone).__name__
-        own = {"backbone": backbone, "method_name": type(self.method).__name__}
-        for name, value in own.items():
-            if state.get(name) != value:
-                raise InputError(f"the state's {name} is {state.get(name)!r}; this learner's is {value!r}")
-        if state["head"] != self.heads.kind:
-            raise InputError(f"the state's head is {state['head']!r}; this learner's is {self.heads.kind!r}")
-        before = snapshot(self)
+        before, graph_before = self.state_dict(), self.graph
+        for name in ("backbone", "method_name", "head"):
+            if state.get(name) != before[name]:
+                raise InputError(f"the state's {name} is {state.get(name)!r}; this learner's is {before[name]!r}")
         try:
-            self._load(state)
-            self.set_graph(graph)
+            self.restore(state, graph)
         except BaseException:
-            restore(self, before)
+            self.restore(before, graph_before)
             raise
 
     def save(self, path: str | Path, *, graph: bool = False) -> None:
@@ -293,10 +311,10 @@ class Learner:
         names = f"{name_of(self.backbone)!r}, {name_of(self.config.method)!r}"
         return f"Learner({names}, head={self.heads.kind!r}, {learned}, {classes} classes)"
 
-    def _load(self, state: dict[str, Any]) -> None:
+    def restore(self, state: dict[str, Any], graph: Graph | None) -> None:
+        """Restore a state of this learner without checks; see :meth:`load_state_dict`."""
         self.heads.classes = []
         self.model = None
-        self._graph = None
         self.seed, self.num_features = state["seed"], state["num_features"]
         if self.num_features is not None:
             self.model = self.new_model(self.num_features) if self.method.trains_network else None
@@ -306,6 +324,7 @@ class Learner:
                 self.model.to(self.device).load_state_dict(state["model"])
         self.method.load_state_dict(copied(state["method"], self.device))
         self.history = deepcopy(state["history"])
+        self.set_graph(graph)
 
     def _ready(self, graph: Graph | None) -> Graph:
         """Return the graph for predictions, on the learner's device."""
@@ -333,6 +352,15 @@ class Learner:
     def add_head(self, classes: tuple[int, ...]) -> int:
         with seeded(self.seed * 1_000_003 + len(self.heads.classes) + 1):
             return self.heads.add_task(self.model, classes)
+
+
+def copied(state: Any, device: torch.device) -> Any:
+    """Copy a state to a device (``deepcopy`` does not support sparse tensors)."""
+    if isinstance(state, Tensor):
+        return state.clone().to(device)
+    if isinstance(state, dict):
+        return {key: copied(value, device) for key, value in state.items()}
+    return [copied(value, device) for value in state] if isinstance(state, list) else deepcopy(state)
 
 
 _MOVED: Cache[Graph] = Cache(limit=1)

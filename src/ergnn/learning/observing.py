@@ -5,14 +5,12 @@ If any step fails, the learners are restored.
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from ergnn.config.errors import InputError
 from ergnn.data.graph import warn_dominant
@@ -21,13 +19,15 @@ from ergnn.engine.objective import Objective, architecture, make_objective
 from ergnn.engine.step_hooks import StepHook
 from ergnn.engine.training import OnEpoch, TaskProgress, train_in_phases
 from ergnn.learning.callbacks.base import Callback, CallbackList
-from ergnn.methods.base import LearnerView
 from ergnn.methods.memory import choose_together
 from ergnn.nn.examples import Examples
 
+if TYPE_CHECKING:
+    from ergnn.learning.learner import Learner
+
 
 def observe_together(
-    learners: Sequence[LearnerView],
+    learners: Sequence[Learner],
     tasks: Sequence[Task],
     callbacks: Iterable[Callback] = (),
     *,
@@ -47,21 +47,21 @@ def observe_together(
     if resume is not None and len(learners) != 1:
         raise InputError(f"resume requires one learner; {len(learners)} were given")
     hooks = CallbackList(callbacks)
-    before = [snapshot(learner) for learner in learners]
+    before = [(learner.state_dict(), learner.graph) for learner in learners]
     try:
         _observe(learners, tasks, hooks, resume)
         for learner, task in zip(learners, tasks, strict=True):
             hooks.call("on_task_end", learner, task, learner.history[-1])
     except BaseException as error:  # also Ctrl-C
-        for learner, state in zip(learners, before, strict=True):
-            restore(learner, state)
+        for learner, (state, graph) in zip(learners, before, strict=True):
+            learner.restore(state, graph)
         for learner, task in zip(learners, tasks, strict=True):
             hooks.call("on_task_failed", learner, task, error)
         raise
 
 
 def _observe(
-    learners: Sequence[LearnerView],
+    learners: Sequence[Learner],
     tasks: Sequence[Task],
     callbacks: CallbackList,
     resume: dict[str, Any] | None,
@@ -123,7 +123,7 @@ def _observe(
         since = time.perf_counter()
 
 
-def _validation(learners: Sequence[LearnerView], tasks: Sequence[Task], heads: list[int]) -> Objective | None:
+def _validation(learners: Sequence[Learner], tasks: Sequence[Task], heads: list[int]) -> Objective | None:
     """Return the validation examples of learners that keep their best epoch; None if they keep the last."""
     if not learners[0].training.best_epoch:
         return None
@@ -135,12 +135,12 @@ def _validation(learners: Sequence[LearnerView], tasks: Sequence[Task], heads: l
     return make_objective([model for learner in learners if (model := learner.model) is not None], parts, heads)
 
 
-def _step_hook(learner: LearnerView, task: Task, objective: Objective, model: int) -> StepHook | None:
+def _step_hook(learner: Learner, task: Task, objective: Objective, model: int) -> StepHook | None:
     make_hook = learner.method.step_hook
     return None if make_hook is None else make_hook(learner, task, objective.part(model))
 
 
-def _on_epoch(learners: Sequence[LearnerView], callbacks: CallbackList) -> OnEpoch | None:
+def _on_epoch(learners: Sequence[Learner], callbacks: CallbackList) -> OnEpoch | None:
     """Return the function to call after each epoch; None if no callback needs it."""
     if not callbacks.wants_epochs:
         return None
@@ -152,7 +152,7 @@ def _on_epoch(learners: Sequence[LearnerView], callbacks: CallbackList) -> OnEpo
     return call
 
 
-def begin(learner: LearnerView, task: Task) -> tuple[Task, Examples]:
+def begin(learner: Learner, task: Task) -> tuple[Task, Examples]:
     """Prepare for a task: run checks, add outputs for its classes, and collect the training examples."""
     if task.id != learner.num_tasks:
         raise InputError(
@@ -187,7 +187,7 @@ def begin(learner: LearnerView, task: Task) -> tuple[Task, Examples]:
 
 
 def _finish(
-    learner: LearnerView,
+    learner: Learner,
     task: Task,
     trained_on: Examples,
     seconds: float,
@@ -213,76 +213,35 @@ def _finish(
 
 
 def _groups(
-    learners: Sequence[LearnerView], begun: Sequence[tuple[Task, Examples]], rounds: Sequence[list[Examples]]
+    learners: Sequence[Learner], begun: Sequence[tuple[Task, Examples]], rounds: Sequence[list[Examples]]
 ) -> list[list[int]]:
     """Return groups of learners, by index, that are trained side by side; those without a network are omitted."""
-    groups: list[list[int]] = []
-    training = [i for i, learner in enumerate(learners) if learner.method.trains_network]
-    shapes = {i: _shape(learners[i], *begun[i], len(rounds[i])) for i in training}
-    for i in training:
-        for group in groups:
-            lead = learners[group[0]]
-            if lead.training.batch_size is None and shapes[i][0] is not None and shapes[group[0]] == shapes[i]:
-                group.append(i)
-                break
-        else:
-            groups.append([i])
+    groups: dict[Any, list[int]] = {}
+    for i, (learner, (task, examples)) in enumerate(zip(learners, begun, strict=True)):
+        if not learner.method.trains_network:
+            continue
+        alone = learner.training.batch_size is not None or architecture(learner.model) is None
+        key = i if alone else _shape(learner, task, examples, len(rounds[i]))
+        groups.setdefault(key, []).append(i)
     graphs = [id(examples.graph) for _, examples in begun]
-    return [sorted(group, key=lambda i: graphs.index(graphs[i])) for group in groups]  # fields are built per graph
+    return [sorted(group, key=lambda i: graphs.index(graphs[i])) for group in groups.values()]  # a field per graph
 
 
-def _shape(learner: LearnerView, task: Task, trained_on: Examples, rounds: int) -> tuple[Any, ...]:
-    """Return the properties that learners must share to be trained side by side; None first if that is impossible."""
+def _shape(learner: Learner, task: Task, trained_on: Examples, rounds: int) -> tuple[Any, ...]:
+    """Return the properties that learners must share to be trained side by side."""
     return (
-        architecture(learner.model),
+        str(architecture(learner.model)),
         learner.backbone,
-        learner.backbone_options,
+        str(learner.backbone_options),
         learner.training,
         None if learner.method.step_hook is None else type(learner.method),
         learner.device,
         learner.heads.kind,
-        [len(classes) for classes in learner.heads.classes],
-        torch.unique(trained_on.heads).tolist(),
+        tuple(len(classes) for classes in learner.heads.classes),
+        tuple(torch.unique(trained_on.heads).tolist()),
         rounds,
         task.graph.num_features,
     )
-
-
-def snapshot(learner: LearnerView) -> dict[str, Any]:
-    """Copy everything that learning a task changes."""
-    return {
-        "model": learner.model,
-        "parameters": {} if learner.model is None else copied(dict(learner.model.state_dict())),
-        "heads": len(getattr(learner.model, "head_widths", ())),
-        "classes": list(learner.heads.classes),
-        "method": copied(learner.method.state_dict()),
-        "own": {name: getattr(learner, name) for name in ("num_features", "seed")},
-        "graph": learner.graph,
-        "history": list(learner.history),
-    }
-
-
-def restore(learner: LearnerView, state: dict[str, Any]) -> None:
-    """Restore a learner from a :func:`snapshot`."""
-    learner.model, learner.heads.classes, learner.history = state["model"], state["classes"], state["history"]
-    if learner.model is not None:
-        del learner.model.head_widths[state["heads"] :]  # type: ignore[union-attr, operator]
-        if hasattr(learner.model, "heads"):
-            del learner.model.heads[state["heads"] :]  # type: ignore[union-attr, operator]
-        learner.model.load_state_dict(state["parameters"])
-    for name, value in state["own"].items():
-        setattr(learner, name, value)
-    learner.set_graph(state["graph"])
-    learner.method.load_state_dict(state["method"])
-
-
-def copied(state: Any, device: torch.device | None = None) -> Any:
-    """Copy a state, optionally to a device (``deepcopy`` does not support sparse tensors)."""
-    if isinstance(state, Tensor):
-        return state.clone().to(state.device if device is None else device)
-    if isinstance(state, dict):
-        return {key: copied(value, device) for key, value in state.items()}
-    return [copied(value, device) for value in state] if isinstance(state, list) else copy.deepcopy(state)
 
 
 def _on_device(task: Task, device: torch.device) -> Task:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from inspect import signature
+from dataclasses import fields, replace
 from typing import Any
 
 from ergnn.config.errors import InputError
 from ergnn.config.learner_config import LearnerConfig
+from ergnn.config.registry import FROM_TASKS, REQUIRED, name_of
 from ergnn.engine.training import Training
 from ergnn.methods import METHODS, Method
 from ergnn.nn.backbones import BACKBONES
@@ -28,45 +28,36 @@ def resolve(config: LearnerConfig) -> LearnerConfig:
         if isinstance(options.get("selector"), str):
             options = {**options, "selector": SELECTORS.resolve(options["selector"])}
         defaults = default_options(method)
-        options = {name: value for name, value in options.items() if not _same(value, defaults.get(name, ...))}
+        given = ((name, value, defaults.get(name, ...)) for name, value in options.items())
+        options = {name: value for name, value, usual in given if type(value) is not type(usual) or value != usual}
     elif options:
         raise InputError(f"option {min(options)!r} requires a method given by name; this method is an instance")
     kind = METHODS.get(method) if isinstance(method, str) else method
     if config.head not in kind.supported_heads:
-        name = method if isinstance(method, str) else type(method).__name__
         why = ", as it must know the task of a node" if config.head == "growing" else ""
-        heads = ", ".join(kind.supported_heads)
-        raise InputError(f"method {name!r} does not support head {config.head!r}{why}; choose one of: {heads}")
-    backbone = config.backbone
-    if backbone == "auto":
-        backbone = kind.backbone
+        choices = f"{why}; choose one of: {', '.join(kind.supported_heads)}"
+        raise InputError(f"method {name_of(method)!r} does not support head {config.head!r}{choices}")
+    backbone = kind.backbone if config.backbone == "auto" else config.backbone
     if isinstance(backbone, str):
         backbone = BACKBONES.resolve(backbone)
         source: Any = BACKBONES.get(backbone)
-        for name in ("in_channels", "out_channels"):
+        for name in FROM_TASKS:
             if name in config.backbone_options:
                 raise InputError(f"backbone_options contains {name!r}, which the tasks determine")
     else:
         source = backbone
         if config.backbone_options:
             raise InputError("backbone_options require a backbone given by name; this backbone is an instance")
-    return replace(
-        config,
-        backbone=backbone,
-        method=method,
-        lr=getattr(source, "lr", DEFAULT_LR) if config.lr is None else config.lr,
-        weight_decay=getattr(source, "weight_decay", LearnerConfig.weight_decay)
-        if config.weight_decay is None
-        else config.weight_decay,
-        network=None,
-        method_options=options,
-    )
+    usual = {"lr": DEFAULT_LR, "weight_decay": LearnerConfig.weight_decay}
+    missing: dict[str, Any] = {
+        name: getattr(source, name, usual[name]) for name in usual if getattr(config, name) is None
+    }
+    return replace(config, backbone=backbone, method=method, network=None, method_options=options, **missing)
 
 
 def default_options(method: str) -> dict[str, Any]:
     """Return the options of a registered method with the defaults of its constructor."""
-    parameters = signature(METHODS.get(method)).parameters.values()
-    return {p.name: p.default for p in parameters if p.default is not p.empty}
+    return {option.name: option.default for option in METHODS.options(method) if option.default is not REQUIRED}
 
 
 def options_in_effect(config: LearnerConfig) -> dict[str, Any]:
@@ -84,20 +75,5 @@ def make_method(config: LearnerConfig) -> Method:
 
 def make_training(config: LearnerConfig) -> Training:
     """Return the training settings of a resolved configuration."""
-    assert config.lr is not None
-    assert config.weight_decay is not None
-    return Training(
-        config.epochs,
-        config.lr,
-        config.weight_decay,
-        config.optimizer,
-        config.batch_size,
-        config.fanout,
-        config.with_replacement,
-        bool(config.best_epoch),
-    )
-
-
-def _same(value: Any, default: Any) -> bool:
-    """Return whether a value equals the default, including its type; ``True`` is not 1."""
-    return type(value) is type(default) and bool(value == default)
+    values = {field.name: getattr(config, field.name) for field in fields(Training)}
+    return Training(**{**values, "best_epoch": bool(config.best_epoch)})
