@@ -208,7 +208,7 @@ def test_an_interrupted_command_says_how_to_continue(
     for place in ("lab.run.run", "lab.resumable.run_resumable", "lab.reproduce.reproduce"):
         monkeypatch.setattr(f"ergnn.{place}", interrupt)
     monkeypatch.setattr("ergnn.config.registry.Registry.create", interrupt)
-    monkeypatch.setattr("ergnn.folder.LearnerFolder", interrupt)
+    monkeypatch.setattr("ergnn.cli.folder.LearnerFolder", interrupt)
     assert main(argv) == 130
     assert capsys.readouterr().err == f"ergnn: {message}\n"
 

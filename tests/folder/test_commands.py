@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from ergnn.cli.main import main
-from ergnn.cli.observe import describe
+from ergnn.cli.texts import describe
 from ergnn.data import Task
 from ergnn.data.partial import read_subgraph
 from ergnn.data.tables import NodeTable

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import shlex
 from pathlib import Path
-from typing import Any
 
-from ergnn.cli.options import count
+from ergnn.config.errors import InputError
+from ergnn.folder.example import write_files
 
 WEEK = "observe {learner} --nodes {files}/nodes_{week}.csv --edges {files}/edges_{week}.csv --task-name 'week {week}'"
 
@@ -37,20 +37,8 @@ NEXT = (
 """Commands to try next."""
 
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser("demo", help="learn an example table week by week, and predict, score and forget")
-    parser.set_defaults(command=demo_command)
-    text = "create this folder for all files (default: ergnn-demo)"
-    parser.add_argument("folder", metavar="DIR", nargs="?", default="ergnn-demo", help=text)
-    parser.add_argument(
-        "--customers", metavar="N", type=count, default=2000, help="number of customers in the tables (default: 2000)"
-    )
-
-
-def demo_command(args: argparse.Namespace) -> int:
-    from ergnn.cli.main import main
-    from ergnn.config.errors import InputError
-    from ergnn.folder.example import write_files
+def demo(args: argparse.Namespace) -> int:
+    from ergnn.cli.main import main  # which finds this command
 
     out = Path(args.folder)
     if out.exists():

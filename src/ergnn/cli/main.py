@@ -8,24 +8,20 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from ergnn import __version__
+from ergnn.cli.arguments import add_commands
 from ergnn.cli.options import CommandParser
 from ergnn.config.errors import ErgnnError, check_choice
-
-COMMANDS = (
-    *("run", "lists", "reproduce", "compare", "runs"),
-    *("demo", "manage", "observe", "predict", "scores", "explain", "audit", "suggest", "forget", "serve"),
-)
-"""Modules of this package, in the order of the help; ``add`` adds the command of a module."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return 0 on success and 2 on invalid input."""
     words = sys.argv[1:] if argv is None else list(argv)
-    args = argparse.Namespace()
+    args = argparse.Namespace(hint=None)
     try:
         import_plugins(words)  # before the command line is parsed: their methods add options
         args = make_parser(words).parse_args(words)
-        return int(args.command(args))
+        module, _, function = args.command.partition(".")
+        return int(getattr(import_module(f"ergnn.cli.{module}"), function)(args) or 0)
     except ErgnnError as error:
         print(f"ergnn: {error}", file=sys.stderr)
         return 2
@@ -33,8 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     except KeyboardInterrupt:
-        hint = args.on_interrupt(args) if hasattr(args, "on_interrupt") else ""
-        print("ergnn: interrupted" + (f"; {hint}" if hint else ""), file=sys.stderr)
+        print("ergnn: interrupted" + (f"; {args.hint(args)}" if args.hint else ""), file=sys.stderr)
         return 130
 
 
@@ -45,8 +40,7 @@ def make_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"ergnn {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=CommandParser)
-    for module in COMMANDS:
-        import_module(f"ergnn.cli.{module}").add(commands)
+    add_commands(commands)
     if words and not words[0].startswith("-"):
         check_choice("command", words[0], commands.choices)
     for command_parser in commands.choices.values():

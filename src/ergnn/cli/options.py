@@ -1,17 +1,13 @@
-"""Command-line options derived from signatures and docstrings."""
+"""Command-line options: written by hand, and derived from signatures and docstrings."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, TextIO
+from collections.abc import Container, Iterable, Mapping
+from typing import Any
 
 from ergnn.config.errors import InputError, did_you_mean
-from ergnn.config.files import replacing
 from ergnn.config.learner_config import LearnerConfig
 from ergnn.config.registry import REQUIRED, Option
 
@@ -42,9 +38,6 @@ def count(text: str) -> int:
     return int(text)
 
 
-THREADS: dict[str, Any] = {"metavar": "N", "type": count, "default": 1, "help": "use N CPU threads (default: 1)"}
-
-
 def boolean(text: str) -> bool:
     try:
         return {"true": True, "false": False}[text.lower()]
@@ -52,12 +45,29 @@ def boolean(text: str) -> bool:
         raise argparse.ArgumentTypeError(f"{text!r} is not true or false") from None
 
 
-def add_options(parser: Any, options: Iterable[Option], taken: Container[str] = ()) -> None:
+TYPES = {"N": int, "X": float}
+"""Types of the values of options, by metavar."""
+
+
+def option(parser: Any, flags: str, metavar: str, text: str, default: Any = None, **settings: Any) -> None:
+    """Add an option to a parser or group; without a metavar it is a switch. The help shows the default."""
+    if metavar:
+        text += "" if default is None else f" (default: {default})"
+        settings = {"metavar": metavar, "type": TYPES.get(metavar), "default": default, **settings}
+    else:
+        settings["action"] = "store_true"
+    parser.add_argument(*flags.split(), help=text.replace("%", "%%"), **settings)
+
+
+def add_options(parser: Any, options: Iterable[Option], taken: Container[str] = (), prefix: str = "") -> None:
     """Add one command-line option per setting; options that are not given stay None."""
-    for option in options:
-        if option.name not in taken:
-            suffix = f" (default: {option.default})" if _shown(option.default) else ""
-            _add(parser, option, option.help.rstrip(".") + suffix)
+    for setting in options:
+        if setting.name not in taken:
+            convert, metavar = _conversion(setting)
+            shown = setting.default is not REQUIRED and setting.default not in (None, {})
+            text = setting.help.rstrip(".") + (f" (default: {setting.default})" if shown else "")
+            name = prefix + setting.name
+            option(parser, "--" + name.replace("_", "-"), metavar, text, dest=name, type=convert)
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -127,16 +137,10 @@ def refuse_unused(settings: Mapping[str, Any], config: LearnerConfig) -> None:
             raise InputError(f"{name} is {value!r}, which has no effect with method {config.method!r}; leave it out")
 
 
-def _add(parser: Any, option: Option, text: str) -> None:
-    convert, metavar = _conversion(option)
-    flag = "--" + option.name.replace("_", "-")
-    parser.add_argument(flag, dest=option.name, metavar=metavar, type=convert, help=text.replace("%", "%%"))
-
-
-def _conversion(option: Option) -> tuple[Any, str]:
+def _conversion(setting: Option) -> tuple[Any, str]:
     """Return the conversion of an option's text, and its metavar in the help."""
-    kinds = set(option.kinds) - {type(None)}
-    if option.name.endswith("_options") or kinds == {dict}:
+    kinds = set(setting.kinds) - {type(None)}
+    if setting.name.endswith("_options") or kinds == {dict}:
         return key_values, "KEY=VALUE,…"
     if kinds == {bool}:
         return boolean, "true|false"
@@ -144,65 +148,6 @@ def _conversion(option: Option) -> tuple[Any, str]:
         return int, "N"
     if kinds in ({float}, {int, float}):
         return float, "X"
-    if "str" in option.type.split(" | "):
-        return str, "|".join(option.choices) if option.choices else "NAME"
-    return (str, "N,N") if option.type.startswith("tuple[int") else (scalar, "VALUE")
-
-
-def _shown(default: Any) -> bool:
-    """Return whether the help shows a default; None and an empty mapping are not shown."""
-    return default is not REQUIRED and default is not None and default != {}
-
-
-def add_threads(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--threads", **THREADS)
-
-
-def add_store(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--store",
-        metavar="DIR|FILE|URL",
-        default="results/runs.sqlite",
-        help="read a file, a folder with runs.sqlite, or postgresql://… (default: results/runs.sqlite)",
-    )
-
-
-@contextmanager
-def output(path: str) -> Iterator[TextIO]:
-    """Open a text file that is replaced atomically if no error occurs; - is standard output."""
-    if path == "-":
-        yield sys.stdout
-        return
-    with replacing(path) as new, open(new, "w", encoding="utf-8", newline="") as file:
-        yield file
-
-
-def store_path(text: str) -> str:
-    """Return the file or URL of a store; for a folder, or a name without a suffix, its ``runs.sqlite``."""
-    path = Path(text)
-    return str(path / "runs.sqlite") if "://" not in text and (path.is_dir() or not path.suffix) else text
-
-
-@contextmanager
-def progress_bar(name: str, total: int | None, enabled: bool = True) -> Iterator[Callable[[int], None] | None]:
-    """Yield a function to call with the number of finished steps; None if no bar is shown.
-
-    A bar needs the package rich and a terminal. Without ``total`` it shows only that something is going on.
-    """
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-    except ModuleNotFoundError:
-        enabled = False
-    if not enabled or not sys.stderr.isatty():
-        yield None
-        return
-    counted = (TextColumn("{task.percentage:3.0f} %"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        *(counted if total is not None else [TimeElapsedColumn()]),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        job = bar.add_task(name, total=total)
-        yield lambda steps: bar.advance(job, steps)
+    if "str" in setting.type.split(" | "):
+        return str, "|".join(setting.choices) if setting.choices else "NAME"
+    return (str, "N,N") if setting.type.startswith("tuple[int") else (scalar, "VALUE")

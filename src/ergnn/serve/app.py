@@ -18,7 +18,7 @@ from ergnn.config.errors import BusyError, FolderError, InputError
 from ergnn.folder import why
 from ergnn.folder.spool import IDS, OUTCOMES, Job
 from ergnn.serve import requests as schema
-from ergnn.serve.limits import Guard, one_line
+from ergnn.serve.guard import Guard, one_line
 from ergnn.serve.page import docs_page, live_page
 from ergnn.serve.service import Service
 from ergnn.serve.uploads import JSON, TYPES, MediaTypeError, read_upload, save_upload
@@ -115,12 +115,18 @@ def _problem(status: int, text: object, headers: Any = None) -> Response:
     return JSONResponse({"error": one_line(text)}, status, headers)
 
 
+def _check_rows(service: Service, **counts: int) -> None:
+    for name, count in counts.items():
+        if count > service.limits.predict_rows:
+            raise HTTPException(413, f"{name}: {count:,} rows; at most {service.limits.predict_rows:,} are allowed")
+
+
 def _add_reading(app: FastAPI, service: Service) -> None:
     @app.post("/predict", response_model=schema.PredictResponse)
     async def predict(body: schema.PredictRequest) -> Response:
         """Predict nodes: known nodes by id, or new nodes with features and edges, which are not stored."""
         version, limits = service.served, service.limits
-        service.limits.check_rows(ids=len(body.ids or ()), nodes=len(body.nodes or ()), edges=len(body.edges or ()))
+        _check_rows(service, ids=len(body.ids or ()), nodes=len(body.nodes or ()), edges=len(body.edges or ()))
         if body.ids is None and not body.nodes:
             raise InputError("ids or nodes are needed")
         if not version.snapshot.learner.num_tasks:
@@ -247,7 +253,7 @@ def _add_writing(app: FastAPI, service: Service) -> None:
     async def forget(body: schema.ForgetRequest) -> Response:
         """Queue the removal of nodes from the graph and the model; see `/updates/{id}`, which reports unknown ids."""
         check_queue()
-        service.limits.check_rows(ids=len(body.ids))
+        _check_rows(service, ids=len(body.ids))
         ids = list(dict.fromkeys(schema.texts(body.ids)))
         if not service.spool.unfinished():
             service.served.find(ids)

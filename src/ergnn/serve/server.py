@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ergnn.config.errors import InputError
 from ergnn.serve.connections import Connections, Listener, limited_protocol
-from ergnn.serve.limits import ServeLimits, is_loopback
+from ergnn.serve.guard import is_loopback
+from ergnn.serve.limits import ServeLimits
 
 SHORTEST_TOKEN = 16
 BACKLOG = 2048

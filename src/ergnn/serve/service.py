@@ -18,7 +18,8 @@ from ergnn.data.tables import EdgeTable, NodeTable
 from ergnn.folder import LearnerFolder
 from ergnn.folder.spool import SPOOL, Job, Spool
 from ergnn.folder.update import tables_digest
-from ergnn.serve.limits import ServeLimits, one_line
+from ergnn.serve.guard import one_line
+from ergnn.serve.limits import ServeLimits
 from ergnn.serve.live import LiveWatch
 from ergnn.serve.metrics import Metrics
 from ergnn.serve.model import ServedVersion, current_number, load_version

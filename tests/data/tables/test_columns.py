@@ -12,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ergnn.cli.folder_options import add_columns, read_tables
+from ergnn.cli.arguments import add_columns
+from ergnn.cli.folder import read_tables
 from ergnn.config.errors import InputError
 from ergnn.data.tables import Columns, EdgeTable, FormatError, Limits, NodeTable, read_edges, read_nodes
 from ergnn.data.tables.node_tables import canonical

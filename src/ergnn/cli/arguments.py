@@ -1,0 +1,325 @@
+"""The arguments of all commands; ``module.function`` names the function, which is imported when the command runs."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from ergnn.cli.options import CommandParser, add_options, count, key_values, option
+from ergnn.config.learner_config import TASK_UNKNOWN, LearnerConfig
+from ergnn.config.registry import field_options
+from ergnn.folder.settings import Settings
+from ergnn.lab.config import RunConfig
+from ergnn.serve.limits import ServeLimits
+
+REGISTRIES = {"backbones": "networks", "methods": "continual-learning methods", "selectors": "selectors of nodes"}
+RESULTS = ("table1", "table2", "table3", "table4", "figure2", "figure3", "class-incremental")
+PUBLISHED = ("begin", "gsip", "hop-ral", "lgl", "graphkeeper", "tuned")
+RUN_FILTERS = ("dataset", "backbone", "method", "selector", "protocol")
+NAMED_COLUMNS = ("id", "label", "split", "source", "target")
+MAX_ROWS = 20
+"""Number of stored nodes, of classes, and of entries of a larger confusion matrix to print."""
+FIXED = ("learner", "head")
+"""Fields that are not options of ``init``; the head of a folder is always ``growing``."""
+
+
+def add_commands(commands: Any) -> None:
+    """Add all commands, in the order of the help."""
+    for add in (_run, _lists, _reproduce, _compare, _runs, _demo, _folder, _observe, _predict, _scores, _why, _serve):
+        add(commands)
+
+
+def _add(
+    commands: Any, name: str, function: str, text: str, hint: Callable[[argparse.Namespace], str] | None = None
+) -> CommandParser:
+    """Add a command; ``hint`` says how it continues after an interrupt."""
+    parser: CommandParser = commands.add_parser(name, help=text)
+    parser.set_defaults(command=function, hint=hint)
+    return parser
+
+
+def _run(commands: Any) -> None:
+    def hint(args: argparse.Namespace) -> str:
+        if args.checkpoint is None:
+            return "use --checkpoint DIR to make a run resumable"
+        return f"the same command resumes from {shlex.quote(args.checkpoint)}"
+
+    parser = _add(commands, "run", "run.run_command", "learn a stream of tasks; print accuracy and forgetting", hint)
+    parser.add_argument("dataset", metavar="DATASET", nargs="?", help="name of a data set (see `ergnn datasets`)")
+    option(parser, "--config", "FILE.toml", "read settings from a file; command-line options override them")
+    shown = parser.add_mutually_exclusive_group()
+    option(shown, "--json", "", "print one JSON object instead of the table")
+    option(shown, "--latex", "", "print LaTeX tables (booktabs) instead of text")
+    option(parser, "--plot", "FILE.svg|png|pdf", "plot the accuracy after each task to a file")
+    text = "store each run, for `ergnn runs` and `ergnn report`; stored runs are not repeated"
+    option(parser, "--store", "DIR|FILE|URL", text)
+    _threads(parser)
+    option(parser, "--checkpoint", "DIR", "save the state of each seed after each task; resume from saved states")
+    option(parser, "--download", "", "download missing data sets (ERGNN_DOWNLOAD=1)")
+    option(parser, "--quiet", "", "show no progress bar")
+    option(parser, "--verbose", "", "print a line per product of influence maximization")
+    stream = parser.add_argument_group("stream and seeds")
+    add_options(stream, field_options(RunConfig), {"dataset", "learner", "explicit"})
+    add_options(parser.add_argument_group("learner"), field_options(LearnerConfig), {"seed"})
+    parser.default_method = LearnerConfig.method
+
+
+def _lists(commands: Any) -> None:
+    _add(commands, "datasets", "lab.datasets", "list the data sets, their sizes, scenarios and locations")
+    for kind, text in REGISTRIES.items():
+        parser = _add(commands, kind, "lab.entries", f"list the {text}, or the options of one")
+        parser.set_defaults(kind=kind)
+        parser.add_argument("name", metavar="NAME", nargs="?", help="list the options of this entry")
+
+
+def _reproduce(commands: Any) -> None:
+    text = "run the paper's tables and figures, a class-incremental table, and tables published by others"
+    parser = _add(commands, "reproduce", "lab.reproduce", text, _with_resume)
+    choices = (*RESULTS, *PUBLISHED, "all")
+    text = "result to reproduce; all: every result of the paper"
+    parser.add_argument("result", choices=choices, metavar="|".join(choices), help=text)
+    text = "number of seeds (default: 10; tuned: 1 to 10; with --quick: at most 3)"
+    option(parser, "--seeds", "N", text, type=count)
+    option(parser, "--first-seed", "N", "the first seed", 0)
+    text = "number of class orders, crossed with the seeds; shuffled if more than 1 (default: 1; protocol clean: 10)"
+    option(parser, "--class-orders", "K", text, type=count)
+    option(parser, "--datasets", "NAME,…", "data sets to run on (default: the paper's)")
+    option(parser, "--protocol", "paper|clean", "protocol to use (default: paper; figure 3: both)")
+    text = "split to use (default: auto; seeded with several class orders)"
+    option(parser, "--split", "auto|public|seeded", text)
+    option(parser, "--quick", "", "use few seeds and epochs, for a test run of minutes")
+    _engine(parser)
+
+
+def _with_resume(args: argparse.Namespace) -> str:
+    return "the same command with --resume continues"
+
+
+def _engine(parser: Any) -> None:
+    """Add the options of commands that run many configurations into a store."""
+    option(parser, "--resume", "", "skip runs that are already in the store")
+    option(parser, "--device", "NAME", "device to compute on, e.g. cpu, cuda or cuda:1", "cpu")
+    option(parser, "--jobs", "N", "run N processes at a time (default: one per core, at most 8)")
+    option(parser, "--out", "DIR", "write results to a folder", "results")
+    option(parser, "--store", "FILE|URL", "store runs in a file or postgresql://… (default: OUT/runs.sqlite)")
+    option(parser, "--engine", "local|ray", "run local processes or tasks on a Ray cluster", "local", choices=ENGINES)
+    text = "address of the Ray cluster (default: RAY_ADDRESS, or a new local cluster)"
+    option(parser, "--address", "HOST:PORT", text)
+    option(parser, "--task-cpus", "X", "cores per batch of runs on Ray (default: 1)")
+    text = "GPUs per batch of runs on Ray, e.g. 0.25 (default: 1 with cuda, otherwise 0)"
+    option(parser, "--task-gpus", "X", text)
+    option(parser, "--quiet", "", "print no progress lines")
+
+
+ENGINES = ("local", "ray")
+
+
+def _compare(commands: Any) -> None:
+    text = "compare methods at equal memory, with equal search; rank them"
+    parser = _add(commands, "compare", "lab.compare", text, _with_resume)
+    option(parser, "--methods", "NAME,…", "methods, or variants as in replay:live (default: all)")
+    option(parser, "--datasets", "NAME,…", "data sets (default: nine graphs)")
+    text = "scenarios, of task, class and domain (default: all that a data set supports)"
+    option(parser, "--scenarios", "NAME,…", text)
+    option(parser, "--edges", "NAME,…", "edges, of all, seen and own (default: all,own)")
+    option(parser, "--seeds", "N", "number of reported seeds (default: 10)")
+    option(parser, "--first-seed", "N", "the first reported seed (default: 0)")
+    option(parser, "--class-orders", "N", "number of shuffled class orders, crossed with the seeds (default: 5)")
+    option(parser, "--epochs", "N", "epochs per task (default: 200)")
+    option(parser, "--budget", "N", "bytes of memory of each method (default: 10 rows of features per class)")
+    option(parser, "--trials", "N", "settings to try per method, the default ones included (default: 4)")
+    option(parser, "--search-tasks", "N", "score trials on validation nodes of the first N tasks (default: 2)")
+    option(parser, "--backbone", "NAME", "network of all methods that train one (default: gcn)")
+    text = "preset of this network, e.g. tuned; the search also chooses its width (default: the paper's, 16 units)"
+    option(parser, "--network", "NAME", text)
+    text = "split of all data sets, e.g. 0.6/0.2/0.2 (default: Planetoid's sizes or 0.1/0.1/0.8)"
+    option(parser, "--split", "TRAIN/VAL/TEST", text)
+    option(parser, "--quick", "", "use few data, seeds and epochs, for a test run of minutes")
+    option(parser, "--no-run", "", "write tables of stored runs only")
+    option(parser, "--batch", "N", "train N seeds together (default: 10)", type=count)
+    _engine(parser)
+
+
+def _runs(commands: Any) -> None:
+    parser = _add(commands, "runs", "lab.runs", "list, filter and export the runs of a store")
+    _store(parser)
+    for name in RUN_FILTERS:
+        option(parser, f"--{name}", "NAME,…", f"show only runs with these values of {name}")
+    option(parser, "--seed", "N", "show only runs with this seed")
+    option(parser, "--csv", "FILE", "write one line per run to a CSV file; - is standard output")
+    option(parser, "--json", "", "print all stored data as JSON")
+
+    text = "write an HTML page with the tables and figures of a run store"
+    parser = _add(commands, "report", "lab.report", text)
+    text = "write an HTML page, or only tables if the name ends in .md, .tex or .txt"
+    option(parser, "-o --out", "FILE", text, "report.html")
+    _store(parser)
+    option(parser, "--title", "TEXT", "title of the page (default: derived from its content)")
+    option(parser, "--figures", "DIR", "also write the figures as SVG files, and PDF if it can be made")
+
+
+def _store(parser: Any) -> None:
+    text = "read a file, a folder with runs.sqlite, or postgresql://…"
+    option(parser, "--store", "DIR|FILE|URL", text, "results/runs.sqlite")
+
+
+def _threads(parser: Any) -> None:
+    option(parser, "--threads", "N", "use N CPU threads", 1, type=count)
+
+
+def _demo(commands: Any) -> None:
+    text = "learn an example table week by week, and predict, score and forget"
+    parser = _add(commands, "demo", "demo.demo", text)
+    text = "create this folder for all files (default: ergnn-demo)"
+    parser.add_argument("folder", metavar="DIR", nargs="?", default="ergnn-demo", help=text)
+    option(parser, "--customers", "N", "number of customers in the tables", 2000, type=count)
+
+
+def _on_folder(
+    commands: Any, name: str, text: str, *shared: str, hint: Callable[[argparse.Namespace], str] | None = None
+) -> CommandParser:
+    """Add a command on a folder, with those of the options ``version``, ``json`` and ``threads`` that it shares."""
+    parser = _add(commands, name, f"folder.{name}_command", text, hint)
+    parser.add_argument("folder", metavar="DIR", help="the learner's folder")
+    if "version" in shared:
+        option(parser, "--version", "N", "use a stored version (default: the current one)")
+    if "json" in shared:
+        option(parser, "--json", "", "print JSON instead of text")
+    if "threads" in shared:
+        _threads(parser)
+    return parser
+
+
+def _folder(commands: Any) -> None:
+    parser = _on_folder(commands, "init", "create a folder for a learner on a growing graph")
+    options = [*field_options(Settings), *field_options(LearnerConfig)]
+    add_options(parser, [replace(o, default=TASK_UNKNOWN.get(o.name, o.default)) for o in options], FIXED)
+    parser.default_method = TASK_UNKNOWN["method"]
+
+    text = "check a certificate of `ergnn forget --purge --certificate` again"
+    parser = _add(commands, "verify", "folder.verify_command", text)
+    parser.add_argument("certificate", metavar="FILE.json", help="the certificate")
+    parser.add_argument("folder", metavar="DIR", help="the learner's folder")
+    _threads(parser)
+
+    parser = _on_folder(commands, "export", "write the model (and the graph) to files", "version")
+    option(parser, "-o --out", "DIR|FILE", "write to this folder or file", required=True)
+    text = (
+        "safetensors: weights and their description; onnx, torch: a program that runs without ergnn "
+        "(default: by the suffix of FILE, .safetensors, .onnx or .pt2, else safetensors)"
+    )
+    formats = ("safetensors", "onnx", "torch")
+    option(parser, "--format", "|".join(formats), text, choices=formats)
+    option(parser, "--graph", "", "also write the graph, as graph.npz")
+
+    parser = _on_folder(commands, "rollback", "restore an older version")
+    option(parser, "--to", "N", "version to restore (default: the previous one)")
+
+    parser = _on_folder(commands, "set", "change settings that do not change the model, e.g. limits")
+    text = "e.g. max_nodes=20000000 or keep=3"
+    parser.add_argument("settings", metavar="NAME=VALUE", nargs="+", type=key_values, help=text)
+
+
+def _observe(commands: Any) -> None:
+    def hint(args: argparse.Namespace) -> str:
+        return f"`ergnn observe {shlex.quote(args.folder)} --resume` continues"
+
+    text = "add nodes, edges and labels, and update the model"
+    parser = _on_folder(commands, "observe", text, "json", "threads", hint=hint)
+    option(parser, "--nodes", "FILE", "file with new nodes, or new labels of existing nodes: id, label, …")
+    option(parser, "--edges", "FILE", "file with edges between new or existing nodes: source, target")
+    option(parser, "--graph", "FILE", "one file with nodes and edges (.npz)")
+    option(parser, "--task-name", "TEXT", "name of this update (default: update N)")
+    option(parser, "--resume", "", "resume an interrupted update")
+    option(parser, "--discard", "", "discard an interrupted update")
+    option(parser, "--checkpoint-seconds", "X", "seconds between checkpoints", 5.0)
+    option(parser, "--quiet", "", "print only errors")
+    add_columns(parser)
+
+    text = "remove nodes from the graph, the memory and the model"
+    parser = _on_folder(commands, "forget", text, "json", "threads")
+    option(parser, "--nodes", "FILE", "file with the ids of the nodes to remove (optional with --purge)")
+    option(parser, "--id-column", "NAME", "name of the id column (default: id)")
+    option(parser, "--retrain", "", "retrain on all updates without these nodes")
+    text = "delete older versions and waiting updates that contain the nodes, or any that were forgotten before"
+    option(parser, "--purge", "", text)
+    text = "after a purge, search all files, check the model, and certify both"
+    option(parser, "--certificate", "FILE.json", text)
+
+
+def add_columns(parser: argparse.ArgumentParser) -> None:
+    """Add options for the names of columns; see :class:`ergnn.data.tables.Columns`."""
+    group = parser.add_argument_group("columns of the files")
+    for name in NAMED_COLUMNS:
+        option(group, f"--{name}-column", "NAME", f"name of the {name} column (default: {name})")
+    text = "names or patterns of the feature columns, e.g. 'x_*' (default: features or feature_*, or all others)"
+    option(group, "--feature-columns", "NAME,…", text)
+    text = "ignore a column (may be repeated)"
+    group.add_argument("--ignore-column", metavar="NAME", action="append", default=[], help=text)
+    option(group, "--keep-na-labels", "", "read NaN, nan, NA, <NA>, null and None as labels, not as missing")
+
+
+def _predict(commands: Any) -> None:
+    parser = _on_folder(commands, "predict", "predict classes of nodes, with probabilities", "version", "threads")
+    option(parser, "--nodes", "FILE", "file with the ids of nodes; new nodes need features", required=True)
+    option(parser, "--edges", "FILE", "file with edges of new nodes, used for this prediction only")
+    option(parser, "-o --out", "FILE.csv", "write to a file; -: standard output", "-")
+    classes = parser.add_mutually_exclusive_group()
+    option(classes, "--classes", "NAME,…", "predict among these classes (default: all learned classes)")
+    option(classes, "--update", "N", "predict among the classes of update N, counted from 1")
+    add_columns(parser)
+
+
+def _scores(commands: Any) -> None:
+    shared, offline = ("version", "json", "threads"), "also train a new network on the labels of all updates at once"
+    text = "measure accuracy on the held-out nodes of every update"
+    parser = _on_folder(commands, "evaluate", text, *shared)
+    option(parser, "--task-known", "", "predict among the classes of a node's own update (default: all classes)")
+    option(parser, "--per-class", "", "also show recall, precision and F1 per class")
+    option(parser, "--confusion", "", "also show the confusion matrix")
+    option(parser, "--offline", "", f"{offline}, and show its accuracy")
+
+    text = "show accuracy, forgetting, memory, size and versions of a learner"
+    parser = _on_folder(commands, "inspect", text, *shared)
+    option(parser, "-o --out", "FILE.html", "write an HTML page instead of printing text")
+    option(parser, "--all", "", f"list all stored nodes and all classes (default: {MAX_ROWS} of each)")
+    option(parser, "--check", "", "only verify all checksums and the structure of the database")
+    option(parser, "--offline", "", f"{offline}, and show its accuracy")
+
+
+def _why(commands: Any) -> None:
+    shared = ("version", "json", "threads")
+    text = "show which labels and features gave nodes their class (closed form only)"
+    parser = _on_folder(commands, "explain", text, *shared)
+    option(parser, "--nodes", "FILE", "file with the ids of nodes of the graph", required=True)
+    option(parser, "-o --out", "FILE.html", "write an HTML page instead of printing text")
+    option(parser, "--count", "N", "list N labeled nodes and N columns", 10, type=count)
+    add_columns(parser)
+
+    text = "list training labels that look wrong to all others (closed form only)"
+    parser = _on_folder(commands, "audit", text, *shared)
+    option(parser, "--count", "N", "list N labels", 20, type=count)
+    option(parser, "-o --out", "FILE.csv", "write all labels to a file instead, in this order")
+    text = "give this share of the labels another class first, in memory only, and report how many are found"
+    option(parser, "--plant", "SHARE", text, 0.0, type=float)
+
+    text = "list unlabeled nodes whose labels would help most (closed form only)"
+    parser = _on_folder(commands, "suggest", text, *shared)
+    option(parser, "--count", "N", "list N nodes", 50, type=count)
+    option(parser, "--among", "FILE", "file with ids to choose among (default: all)", dest="nodes")
+    text = "variance: reduce the variance of all predictions most; margin: two classes are about as probable; random"
+    option(parser, "--by", "RULE", text, "variance")
+    option(parser, "-o --out", "FILE.csv", "write CSV instead of printing a table")
+    add_columns(parser)
+
+
+def _serve(commands: Any) -> None:
+    parser = _on_folder(commands, "serve", "serve predictions and take updates over HTTP", "threads")
+    option(parser, "--host", "HOST", "address to bind; others than this machine's own need a token", "127.0.0.1")
+    option(parser, "--port", "N", "port to bind; 0: any", 8000)
+    text = "file with the token that requests must bring (default: $ERGNN_TOKEN, if set)"
+    option(parser, "--token-file", "FILE", text)
+    add_options(parser.add_argument_group("limits on requests"), field_options(ServeLimits), prefix="max_")

@@ -1,0 +1,300 @@
+"""Commands on a learner's folder."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import shlex
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ergnn.cli import texts
+from ergnn.cli.arguments import MAX_ROWS, NAMED_COLUMNS
+from ergnn.cli.options import given, refuse_unused
+from ergnn.cli.output import output, print_json, progress_bar
+from ergnn.config.errors import InputError
+from ergnn.data.tables import Columns, EdgeTable, Limits, NodeTable, read_edges, read_graph, read_nodes
+from ergnn.folder import LearnerFolder, Settings, why, why_page
+from ergnn.folder.page import folder_page
+
+UNKNOWN = {True: "yes", False: "no", None: ""}
+"""The column ``unknown``: whether a node seems to be of no class that was learned; empty if that cannot be told."""
+
+
+def folder_of(args: argparse.Namespace) -> LearnerFolder:
+    """Return the folder of a command; what follows computes on as many threads as told."""
+    from ergnn.engine.hardware import set_threads
+
+    warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
+    set_threads(getattr(args, "threads", 1))
+    return LearnerFolder(args.folder)
+
+
+def read_tables(args: argparse.Namespace, limits: Limits) -> tuple[NodeTable | None, EdgeTable | None]:
+    """Read nodes and edges from the files of the options, with the columns that the options name."""
+    named = {name: getattr(args, f"{name}_column") for name in NAMED_COLUMNS}
+    features = [name.strip() for name in args.feature_columns.split(",")] if args.feature_columns else None
+    columns = Columns(**named, features=features, ignore=args.ignore_column, keep_na_labels=args.keep_na_labels)
+    nodes, edges, graph = (getattr(args, name, None) for name in ("nodes", "edges", "graph"))
+    if graph and (nodes or edges):
+        raise InputError("--graph is one file with nodes and edges; it excludes --nodes and --edges")
+    if graph:
+        return read_graph(graph, columns=columns, limits=limits)
+    return (
+        read_nodes(nodes, columns=columns, limits=limits) if nodes else None,
+        read_edges(edges, columns=columns, limits=limits) if edges else None,
+    )
+
+
+def _read_ids(args: argparse.Namespace, folder: LearnerFolder) -> list[str] | None:
+    nodes, _ = read_tables(args, folder.settings.limits)
+    return None if nodes is None else [str(name) for name in nodes.ids]
+
+
+def init_command(args: argparse.Namespace) -> None:
+    options = given(args, {"command", "hint", "folder", "plugins"})
+    settings = Settings.from_settings(options)
+    refuse_unused(options, settings.config)
+    LearnerFolder.create(args.folder, settings)
+    print(f"{args.folder}: created; add nodes, edges and labels with `ergnn observe {shlex.quote(args.folder)} …`")
+
+
+def verify_command(args: argparse.Namespace) -> int:
+    statements = folder_of(args).verify(args.certificate)
+    for statement, wrong in statements.items():
+        print(f"ok: {statement}" if wrong is None else f"WRONG: {statement}; {wrong}")
+    return 2 if any(statements.values()) else 0
+
+
+def export_command(args: argparse.Namespace) -> None:
+    form = args.format or {".onnx": "onnx", ".pt2": "torch"}.get(Path(args.out).suffix, "safetensors")
+    for path in LearnerFolder(args.folder).export(args.out, format=form, graph=args.graph, version=args.version):
+        print(f"{path}: {path.stat().st_size:,} bytes")
+
+
+def rollback_command(args: argparse.Namespace) -> None:
+    print(f"{args.folder}: the current version is now {LearnerFolder(args.folder).rollback(args.to)}")
+
+
+def set_command(args: argparse.Namespace) -> None:
+    values = {name: value for pairs in args.settings for name, value in pairs.items()}
+    settings = LearnerFolder(args.folder).set(values).settings()
+    print(f"{args.folder}: " + ", ".join(f"{name} is now {settings[name]}" for name in values))
+
+
+def observe_command(args: argparse.Namespace) -> None:
+    folder = folder_of(args)
+    say = partial(print, file=sys.stderr if args.json else sys.stdout) if not args.quiet else lambda text: None
+    with_files = bool(args.nodes or args.edges or args.graph)
+    if args.discard:
+        name = folder.discard()
+        say(f"{args.folder}: " + ("no interrupted update" if name is None else f"discarded {name!r}"))
+        if not with_files:
+            return
+    if args.resume and with_files:
+        raise InputError("--resume uses the files already stored in the folder; omit --nodes, --edges and --graph")
+    if not args.resume and not with_files:
+        raise InputError("no input files; use --nodes and --edges, or --graph, or --resume")
+    tables = read_tables(args, folder.settings.limits)
+    with epoch_bar(folder, not args.quiet) as on_epoch:
+        learn = folder.resume if args.resume else partial(folder.observe, *tables, name=args.task_name or "")
+        record = learn(checkpoint_seconds=args.checkpoint_seconds, on_epoch=on_epoch)
+    if record is None:
+        say(f"{args.folder}: no interrupted update to resume")
+        return
+    for note in record["notes"]:
+        print(f"ergnn: note: {note}", file=sys.stderr)
+    if args.json:
+        print_json(record)
+    else:
+        say(texts.describe(record))
+
+
+@contextmanager
+def epoch_bar(folder: LearnerFolder, enabled: bool) -> Iterator[Callable[[], None] | None]:
+    """Yield the function to call after each epoch; None if no progress is shown."""
+    if not enabled or not sys.stderr.isatty():
+        yield None
+        return
+    with folder.snapshot() as snapshot:
+        epochs = snapshot.learner.epochs
+    name = "solving" if epochs is None else "learning"  # one solve, no epochs to count
+    with progress_bar(name, epochs) as advance:
+        yield None if advance is None else partial(advance, 1)
+
+
+def forget_command(args: argparse.Namespace) -> None:
+    folder = folder_of(args)
+    ids: Sequence[str] = []
+    if args.nodes:
+        columns = Columns(id=args.id_column, features=[])
+        ids = list(read_nodes(args.nodes, columns=columns, limits=folder.settings.limits).ids)
+    elif not args.purge:
+        raise InputError("no nodes are given; use --nodes, or --purge for nodes that were forgotten before")
+    report = folder.forget(ids, retrain=args.retrain, purge=args.purge, certificate=args.certificate)
+    if args.json:
+        print_json(report)
+    else:
+        print("\n".join(texts.forget_lines(report)))
+
+
+def predict_command(args: argparse.Namespace) -> None:
+    folder = folder_of(args)
+    nodes, edges = read_tables(args, folder.settings.limits)
+    assert nodes is not None
+    classes = args.classes.split(",") if args.classes else None
+    if args.update is not None:
+        classes = folder.classes_of(args.update - 1, args.version)
+    chunks = folder.predict(nodes=nodes, edges=edges, classes=classes, version=args.version)
+    unknown = iter(folder.find_unknown(nodes, edges, args.version))
+    with output(args.out) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        for number, (ids, names, probabilities) in enumerate(chunks):
+            if not number:
+                last = ["second_label", "second_probability", "unknown"]
+                writer.writerow(["id", "label", "probability", *(f"p({name})" for name in names), *last])
+            ranked = (-probabilities).argsort(1, kind="stable")[:, :2]  # of equal ones, the first is the prediction
+            for i, top, row in zip(ids, ranked, probabilities, strict=True):
+                best, *second = ((names[k], f"{row[k]:.6f}") for k in top)
+                last = [*(second[0] if second else ("", "")), UNKNOWN[next(unknown)]]
+                writer.writerow([i, *best, *(f"{p:.6f}" for p in row), *last])
+
+
+def evaluate_command(args: argparse.Namespace) -> None:
+    folder = folder_of(args)
+    held_out = folder.predict_held_out(args.version, task_known=args.task_known)
+    rows = []
+    for update, right, of in held_out.scores():
+        record = held_out.records[update]
+        recorded = [] if args.task_known else record["scores"]  # recorded with all classes competing
+        then = next((a / b for number, a, b in recorded if number == update), None)
+        rows.append({"update": update + 1, "name": record["name"], "nodes": of, "accuracy": right / of, "then": then})
+    report: dict[str, Any] = {"updates": rows, "overall": held_out.overall(), "warnings": held_out.warnings()}
+    if args.per_class:
+        report["classes"] = held_out.per_class()
+    if args.confusion:
+        report["confusion"] = {"classes": held_out.classes, "nodes": held_out.confusion().tolist()}
+    if args.offline:
+        accuracies, report["offline"] = offline_scores(folder, args.version, args.task_known)
+        for row in rows:
+            row["offline"] = accuracies[row["update"]]
+    if args.json:
+        print_json(report)
+    else:
+        print("\n\n".join(texts.score_blocks(report)) if rows else "no update has held-out nodes yet")
+
+
+def inspect_command(args: argparse.Namespace) -> int:
+    folder = folder_of(args)
+    if args.check:
+        wrong = folder.check()
+        print("\n".join([f"{args.folder}: {text}" for text in wrong]) or f"{args.folder}: no errors found")
+        return 2 if wrong else 0
+    report = folder.inspect(args.version)
+    if args.offline:
+        report["offline"] = offline_scores(folder, args.version)[1]
+    if args.out:
+        with output(args.out) as file:
+            file.write(folder_page(report))
+    if args.json:
+        print_json(report)
+    elif not args.out:
+        print("\n".join(texts.inspection_lines(report, None if args.all else MAX_ROWS)))
+    return 0
+
+
+def offline_scores(
+    folder: LearnerFolder, version: int | None, task_known: bool = False
+) -> tuple[dict[int, float], dict[str, Any]]:
+    """Accuracy by the number of the update, and in all, of a new network that learned all updates at once."""
+    with folder.snapshot(version) as snapshot:
+        exact = snapshot.learner.exact
+    held_out = folder.predict_held_out(version, task_known=task_known, offline=True)
+    accuracies = {n + 1: right / of for n, right, of in held_out.scores()}
+    mean = sum(accuracies.values()) / len(accuracies) if accuracies else None
+    over_nodes = (held_out.overall() or {}).get("accuracy")
+    return accuracies, {"mean_over_updates": mean, "over_nodes": over_nodes, "same_by_construction": exact}
+
+
+def explain_command(args: argparse.Namespace) -> None:
+    folder = folder_of(args)
+    ids = _read_ids(args, folder)
+    with folder.snapshot(args.version) as snapshot:
+        nodes = why.explain_nodes(snapshot, ids or [], args.count)
+        version = snapshot.version.number
+    if args.out:
+        with output(args.out) as file:
+            file.write(why_page.explain_page(args.folder, version, nodes))
+    if args.json:
+        print_json({"version": version, "nodes": nodes})
+    elif not args.out:
+        print("\n\n".join("\n".join(texts.explanation_lines(node)) for node in nodes))
+
+
+def audit_command(args: argparse.Namespace) -> None:
+    with folder_of(args).snapshot(args.version) as snapshot:
+        report = why.audit_labels(snapshot, None if args.out else args.count, args.plant)
+    if args.out:
+        with output(args.out) as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["id", "label", "update", "probability", "class", "class_probability", "similar"])
+            for row in report["rows"]:
+                numbers = f"{row['probability']:.6f}", row["class"], f"{row['class_probability']:.6f}"
+                similar = "; ".join(f"{one['id']} ({one['label']})" for one in row["similar"])
+                writer.writerow([row["id"], row["label"], row["update"], *numbers, similar])
+    if args.json:
+        print_json({**report, "rows": report["rows"][: args.count]})
+        return
+    print("\n".join(why_page.audit_words(report)))
+    if not args.out:
+        print(why_page.audit_table(report).to_text())
+
+
+def suggest_command(args: argparse.Namespace) -> None:
+    folder = folder_of(args)
+    among = _read_ids(args, folder)
+    with folder.snapshot(args.version) as snapshot:
+        report = why.suggest_nodes(snapshot, args.count, among, args.by)
+    if args.out:
+        with output(args.out) as file:
+            writer = csv.DictWriter(file, list(report["rows"][0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(report["rows"])
+    if args.json:
+        print_json(report)
+        return
+    print(why_page.suggestion_words(report))
+    if not args.out:
+        print(why_page.suggestion_table(report).to_text())
+
+
+def serve_command(args: argparse.Namespace) -> None:
+    from ergnn.config.lazy import extra
+
+    for module in ("fastapi", "uvicorn", "prometheus_client", "python_multipart"):
+        extra(module, "serve", "ergnn serve")
+    from ergnn.serve.limits import ServeLimits
+    from ergnn.serve.server import serve
+
+    limits = {name.removeprefix("max_"): value for name, value in given(args, ()).items() if name.startswith("max_")}
+    token = read_token(args.token_file)
+    serve(folder_of(args).root, args.host, args.port, token, ServeLimits(**limits), args.plugins)
+
+
+def read_token(path: str | None) -> str | None:
+    """The token of a file, or of the environment; None without either."""
+    if path is None:
+        return os.environ.get("ERGNN_TOKEN") or None
+    try:
+        token = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--token-file {path}: cannot be read ({error})") from None
+    if not token:
+        raise InputError(f"--token-file {path}: is empty")
+    return token

@@ -1,0 +1,268 @@
+"""Commands of the lab: ``reproduce``, ``compare``, ``runs`` and ``report``; lists of data sets and registered names."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import shlex
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ergnn.cli.arguments import RUN_FILTERS
+from ergnn.cli.options import given
+from ergnn.cli.output import output, print_json, store_path
+from ergnn.config.errors import InputError
+from ergnn.pages.table import Table, percent
+
+if TYPE_CHECKING:
+    from ergnn.lab.result import StoredRun
+
+REPRODUCED = ("seeds", "class_orders", "first_seed", "datasets", "protocol", "split")
+NAMES = ("methods", "datasets", "scenarios", "edges")
+COMPARED = (
+    *(*NAMES, "seeds", "first_seed", "class_orders", "epochs", "budget", "trials", "search_tasks"),
+    *("backbone", "network", "split"),
+)
+"""Options of the commands that affect the results."""
+
+
+def reproduce(args: argparse.Namespace) -> int:
+    """Run the experiments; return 0 on success and 1 if some rows failed."""
+    from ergnn.lab.report.experiments import write_results
+    from ergnn.lab.reproduce import Options, experiments_named, reproduce
+
+    settings = {name: getattr(args, name) for name in REPRODUCED}
+    if args.datasets is not None:
+        settings["datasets"] = _names(args.datasets)
+    options = Options(**settings, quick=args.quick, device=args.device)
+    lines, experiments = Lines(enabled=not args.quiet), experiments_named(args.result)
+    grid = {"engine": engine_of(args), "store": args.store, "resume": args.resume}
+    done = reproduce(experiments, args.out, options, **grid, on_plan=lines.plan, on_done=lines.done)
+    command = command_line(args, f"reproduce {args.result}", REPRODUCED)
+    sections = write_results(done, experiments, args.out, options, command=command)
+    files = ("" if args.store else "runs.sqlite, ") + "results.json, tables as .txt, .md and .tex"
+    page = ", report.html" * os.path.exists(os.path.join(args.out, "report.html"))
+    return print_results(sections, f"{args.out}: {files}{page}", done.failed)
+
+
+def compare(args: argparse.Namespace) -> int:
+    """Run the comparison; return 0 on success and 1 if some runs failed."""
+    from ergnn.lab.compare import compare
+    from ergnn.lab.contenders import QUICK, CompareOptions
+    from ergnn.lab.report.comparison import write_comparison
+    from ergnn.lab.run import BATCH
+
+    settings = {name: value for name, value in given(args, ()).items() if name in COMPARED}
+    settings |= {name: _names(settings[name]) for name in NAMES if name in settings}
+    options = CompareOptions(**{**(QUICK if args.quick else {}), **settings}, device=args.device)
+    options.check()
+    lines = Lines(enabled=not args.quiet)
+
+    def planned(entries: Sequence[Any], left_out: Mapping[str, str]) -> None:
+        ready, runs = [e for e in entries if not e.reason], options.seeds * options.class_orders
+        conditions = len({e.condition for e in ready})
+        lines.say(f"{len(ready) * runs:,} runs: {len(ready)} entries in {conditions} conditions, {runs} runs each")
+        for reason, times in Counter(f"{e.method}: {e.reason}" for e in entries if e.reason).items():
+            lines.say(f"left out in {times} condition{'s' * (times > 1)}: {reason}")
+        for condition, reason in left_out.items():
+            lines.say(f"left out: {condition}: {reason}")
+
+    done = compare(
+        options,
+        args.out,
+        engine=engine_of(args),
+        batch=args.batch or BATCH,
+        store=args.store,
+        resume=args.resume,
+        run=not args.no_run,
+        on_planned=planned,
+        on_plan=lambda stage, units: lines.plan(stage, units) if units else None,
+        on_done=lines.done,
+    )
+    sections = write_comparison(done, args.out, command_line(args, "compare", COMPARED), args.quick)
+    files = "benchmark, details and search as .txt, .md and .tex, figures as .svg, results.json, report.html"
+    return print_results(sections, f"{args.out}: {files}", done.failed)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def engine_of(args: argparse.Namespace) -> Any:
+    """Return the engine of the options of a command that runs many configurations."""
+    import torch
+
+    from ergnn.engine.distributed import launched
+    from ergnn.lab.engines import LocalEngine, RayEngine
+
+    if launched():
+        raise InputError("torchrun supports only `ergnn run`; use --engine ray to run a grid on several machines")
+    torch.set_num_threads(1)
+    if args.engine == "ray":
+        return RayEngine(args.address, args.jobs, args.task_cpus, args.task_gpus)
+    for name in ("address", "task_cpus", "task_gpus"):
+        if getattr(args, name) is not None:
+            raise InputError(f"{name} is {getattr(args, name)!r}; it is an option of the engine ray; this one is local")
+    return LocalEngine(min(os.cpu_count() or 1, 8) if args.jobs is None else args.jobs)
+
+
+def command_line(args: argparse.Namespace, command: str, names: Sequence[str]) -> str:
+    """Return the command with the options that affect the results, as far as they were given."""
+    words = ["ergnn", *command.split()]
+    for name in names:
+        if getattr(args, name) not in (None, 0):
+            words += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
+    words += [word for plugin in args.plugins for word in ("--import", plugin)]
+    return shlex.join([*words, *(["--quick"] if args.quick else [])])
+
+
+def print_results(sections: Sequence[Any], files: str, failed: Sequence[Any]) -> int:
+    """Print tables, the files that were written, and failed runs; return 1 if there are any, else 0."""
+    print("\n\n\n".join(section.render("text") for section in sections))
+    print(f"\n{files}")
+    for outcome in failed:
+        print(f"ergnn: {unit_name(outcome.unit.config)} failed: {outcome.error}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def unit_name(config: Any) -> str:
+    from ergnn.learning.resolve import options_in_effect
+
+    options = options_in_effect(config.learner)
+    kind = f" {options['selector']}, e = {options['per_class']}" if "selector" in options else ""
+    stream = config.protocol if config.scenario is None else f"{config.scenario} · edges {config.edges}"
+    return f"{config.dataset} · {stream} · {config.learner.backbone} · {config.learner.method}{kind}"
+
+
+class Lines:
+    """Prints one line per finished batch to standard error, with the remaining time."""
+
+    def __init__(self, enabled: bool) -> None:
+        self.enabled, self.total, self.finished = enabled, 0, 0
+        self.start = time.monotonic()
+
+    def plan(self, stage: str, units: int) -> None:
+        self.total, self.finished, self.start = units, 0, time.monotonic()
+        self.say(f"{units} batches of {stage} to do" if units else f"all {stage} are already in the store")
+
+    def done(self, outcome: Any) -> None:
+        self.finished += 1
+        left = (time.monotonic() - self.start) / self.finished * (self.total - self.finished)
+        what = f"{unit_name(outcome.unit.config)} · {len(outcome.unit.members)} runs · {outcome.seconds:.1f} s"
+        failed = f" · FAILED: {outcome.error}" if outcome.error else ""
+        self.say(f"[{self.finished}/{self.total}, {left / 60:.0f} min left] {what}{failed}")
+
+    def say(self, text: str) -> None:
+        if self.enabled:
+            print(text, file=sys.stderr, flush=True)
+
+
+def runs(args: argparse.Namespace) -> None:
+    from ergnn.lab.store import RunStore
+
+    filters: dict[str, Any] = {name: getattr(args, name).split(",") for name in RUN_FILTERS if getattr(args, name)}
+    if args.seed is not None:
+        filters["seed"] = args.seed
+    with RunStore(store_path(args.store), create=False) as store:
+        stored = store.runs(**filters)
+    if args.json:
+        print_json([run.to_dict() for run in stored])
+    elif args.csv:
+        with output(args.csv) as file:
+            _write_csv(stored, file)
+    else:
+        print(_listing(stored))
+
+
+def _write_csv(runs: Sequence[StoredRun], file: Any) -> None:
+    """Write one line per run: its columns, then PM, FM, AA and AF; lists and mappings as JSON."""
+    from ergnn.lab.result import COLUMNS
+    from ergnn.lab.statistics import MEASURES
+
+    writer = csv.writer(file)
+    writer.writerow([*COLUMNS, *MEASURES])
+    for run in runs:
+        row = run.to_dict()
+        cells = [json.dumps(v, ensure_ascii=False) if isinstance(v, list | dict) else v for v in row.values()]
+        writer.writerow([*cells, *(measure(run.matrix) for measure in MEASURES.values())])
+
+
+def _listing(runs: Sequence[StoredRun]) -> str:
+    """Format one line per configuration: the number of runs, and their mean PM, FM and AA."""
+    from ergnn.lab.report.rows import result_rows
+
+    lines = []
+    rows = result_rows(runs)
+    for row in rows:
+        first = row.runs[0]
+        what = [first.dataset, first.protocol, first.backbone, first.method, first.selector or "", first.split]
+        count = "" if first.per_class is None else str(first.per_class)
+        means = [percent(row.summary(name).mean) for name in ("pm", "fm", "aa")]
+        seconds = f"{sum(run.seconds for run in row.runs):.1f}"
+        leaky = "leaky" if row.is_leaky else ""
+        lines.append([*what, count, str(row.config.get("epochs", "")), str(len(row.runs)), *means, seconds, leaky])
+    header = ["data set", "protocol", "backbone", "method", "selector", "split", "e", "epochs", "runs"]
+    header += ["PM %", "FM %", "AA %", "seconds", ""]
+    table = Table(header, lines, align="llllll" + "r" * 7 + "l").to_text()
+    return f"{table}\n\n{len(runs)} runs of {len(rows)} configurations"
+
+
+def report(args: argparse.Namespace) -> None:
+    from ergnn.lab.report.figures import write_figures
+    from ergnn.lab.report.page import stored_runs, write_page
+    from ergnn.lab.report.rows import result_rows, settings_of
+    from ergnn.pages.figure_files import CONVERTERS, converter
+
+    store = store_path(args.store)
+    path = write_page(store, args.out, title=args.title)
+    print(f"{path}: {path.stat().st_size / 1000:,.0f} kB")
+    if args.figures:
+        written = write_figures(settings_of(result_rows(stored_runs(store))), args.figures)
+        print(f"{args.figures}: {len(written)} files" + ("" if converter() else f"; .pdf files need {CONVERTERS}"))
+
+
+def datasets(args: argparse.Namespace) -> None:
+    from ergnn.data import DATASETS
+
+    rows = [
+        [
+            *(d.name, d.nodes, d.features, d.classes, d.edges, f"{d.num_tasks} × {d.classes_per_task}"),
+            *("yes" if d.public_split else "no", ", ".join(d.scenarios), d.location()),
+        ]
+        for d in (DATASETS.create(name) for name in DATASETS)
+    ]
+    header = ["name", "nodes", "features", "classes", "edges", "tasks", "public split", "scenarios", "location"]
+    print(Table(header, rows, align="lrrrrrlll").to_text())
+
+
+def entries(args: argparse.Namespace) -> None:
+    """List the entries of a registry, or the options of one."""
+    from ergnn.config.registry import REQUIRED
+    from ergnn.methods import METHODS
+    from ergnn.nn.backbones import BACKBONES
+    from ergnn.replay.selectors import SELECTORS
+
+    registries: dict[str, Any] = {"backbones": BACKBONES, "methods": METHODS, "selectors": SELECTORS}
+    registry = registries[args.kind]
+    if args.name is None:
+        rows = [[name, ", ".join(registry.aliases(name)), registry.help(name)] for name in registry]
+        print(Table(["name", "alias", "description"], rows, align="lll").to_text())
+        return
+    name = registry.resolve(args.name)
+    print(f"{name}: {registry.help(name)}")
+    rows = [
+        [
+            "--" + o.name.replace("_", "-") if args.kind == "methods" else o.name,
+            "|".join(o.choices) if o.choices else o.type,
+            "required" if o.default is REQUIRED else str(o.default),
+            o.help,
+        ]
+        for o in registry.options(name)
+    ]
+    if rows:
+        print("\n" + Table(["option", "type", "default", "description"], rows, align="llll").to_text())
