@@ -100,7 +100,7 @@ def test_joint_training_is_scored_on_the_validation_nodes_of_all_tasks(stream: T
 def test_a_task_without_validation_nodes_is_refused(stream: TaskStream) -> None:
     with pytest.raises(InputError, match=r"best_epoch is set, but task 1 .* has no validation nodes"):
         Learner(**SETTINGS, best_epoch=True).observe(replace(stream[0], val=stream[0].val[:0]))
-    with pytest.raises(InputError, match="best_epoch is 3; it must be true or false"):
+    with pytest.raises(InputError, match="best_epoch is 3; it must be of type bool"):
         LearnerConfig(best_epoch=3)  # type: ignore[arg-type]
 
 

@@ -1,7 +1,7 @@
 """The configuration of a learner, shared by ``Learner``, ``ergnn run``, folders and the estimator.
 
-This module imports neither torch nor other modules of the package except the errors, so the command line can check its
-arguments quickly. :func:`ergnn.learning.resolve.resolve` fills in values that depend on the backbone and the method.
+This module does not import torch, so the command line can check its arguments quickly.
+:func:`ergnn.learning.resolve.resolve` fills in values that depend on the backbone and the method.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from ergnn.config.errors import InputError, check_choice
+from ergnn.config.errors import InputError, check_at_least, check_choice
+from ergnn.config.registry import field_options
 
 if TYPE_CHECKING:
     from torch import device as torch_device
@@ -128,14 +129,12 @@ class LearnerConfig:
             if not isinstance(value, Mapping | None):
                 raise InputError(f"{name} is {value!r}; it must be a mapping of names to values")
             set_field(self, name, dict(value or {}))
+        check_training(self)
         if self.network is not None:
             self._apply_network()
         check_choice("head", self.head, HEADS)
-        if not isinstance(self.best_epoch, bool | None):
-            raise InputError(f"best_epoch is {self.best_epoch!r}; it must be true or false")
-        check_training(self)
-        if not _is_int(self.seed) or not 0 <= self.seed < 2**31:
-            raise InputError(f"seed is {self.seed!r}; it must be a whole number from 0 to {2**31 - 1}")
+        if not 0 <= self.seed < 2**31:
+            raise InputError(f"seed is {self.seed}; it must be 0 to {2**31 - 1}")
 
     def _apply_network(self) -> None:
         """Replace missing settings by those of the network."""
@@ -181,24 +180,14 @@ class LearnerConfig:
 
 
 def check_training(config: Any) -> None:
-    """Check ``epochs``, ``lr``, ``weight_decay``, ``optimizer`` and the settings of batches."""
+    """Check the types of all settings, and the values of those of training."""
+    for option in field_options(config.__class__):
+        option.check(getattr(config, option.name))
     check_choice("optimizer", config.optimizer, OPTIMIZERS)
-    for name in ("epochs", "batch_size"):
-        value = getattr(config, name)
-        if value is None and name == "batch_size":
-            continue
-        if not _is_int(value):
-            raise InputError(f"{name} is {value!r}; it must be a whole number")
-        if value < 1:
-            raise InputError(f"{name} is {value}; it must be 1 or more")
-    for name, low in (("lr", "above 0"), ("weight_decay", "0 or more")):
-        value = getattr(config, name)
-        if value is None:
-            continue
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            raise InputError(f"{name} is {value!r}; it must be a number")
-        if not 0 <= value < float("inf") or (value == 0 and name == "lr"):
-            raise InputError(f"{name} is {value}; it must be {low}")
+    check_at_least(1, epochs=config.epochs, batch_size=config.batch_size)
+    check_at_least(0, weight_decay=config.weight_decay)
+    if config.lr is not None and not 0 < config.lr < float("inf"):
+        raise InputError(f"lr is {config.lr}; it must be above 0")
     if config.fanout is None and config.with_replacement:
         raise InputError("with_replacement is set, but no neighbors are sampled; set fanout")
     if config.fanout is not None and config.batch_size is None:
@@ -216,7 +205,3 @@ def _fanout(value: Any) -> tuple[int, ...] | None:
         return tuple(int(number) for number in numbers)
     except (TypeError, ValueError):
         raise InputError(f"fanout is {value!r}; give whole numbers, one per hop, as in 25,10") from None
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

@@ -96,22 +96,16 @@ def inherit_options(base: Any, *fixed: str) -> Callable[[Constructor], Construct
 def options_of(factory: Any) -> tuple[Option, ...]:
     """Return the options of a class or function, from its signature and docstring."""
     parameters = inspect.signature(factory).parameters.values()
-    texts = _help_texts(factory)
-    return tuple(
-        _option(p.name, _evaluated(factory, p.annotation), p.default, texts.get(p.name, ""))
-        for p in parameters
-        if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and p.name not in FROM_TASKS
-    )
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    named = [p for p in parameters if p.kind not in variadic and p.name not in FROM_TASKS]
+    return tuple(_option(factory, p.name, p.annotation, p.default) for p in named)
 
 
-def field_options(settings: Any) -> list[Option]:
+@cache
+def field_options(settings: Any) -> tuple[Option, ...]:
     """Return the fields of a dataclass of settings as options."""
-    texts = _help_texts(settings)
-    options = []
-    for field in fields(settings):
-        default = field.default_factory() if field.default_factory is not MISSING else field.default
-        options.append(_option(field.name, _evaluated(settings, field.type), default, texts.get(field.name, "")))
-    return options
+    defaults = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(settings)}
+    return tuple(_option(settings, f.name, f.type, defaults[f.name]) for f in fields(settings))
 
 
 def argument_texts(doc: str) -> dict[str, str]:
@@ -171,13 +165,13 @@ class Registry(Generic[T]):
     def create(self, name: str, **options: Any) -> Any:
         """Instantiate an entry; errors list the allowed options, or the expected type of a value."""
         factory: Any = self.get(name)
-        variadic = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(factory).parameters.values())
         allowed = {option.name: option for option in options_of(factory)}
-        unknown = sorted(set(options) - set(allowed) - set(FROM_TASKS))
-        if unknown and not variadic:
-            raise self.unknown_option(name, unknown[0])
-        for key in sorted(set(options) & set(allowed)):
-            allowed[key].check(options[key], f"{self.kind} {name!r}: ")
+        variadic = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(factory).parameters.values())
+        for key in sorted(options.keys() - set(FROM_TASKS)):
+            if key in allowed:
+                allowed[key].check(options[key], f"{self.kind} {name!r}: ")
+            elif not variadic:
+                raise self.unknown_option(name, key)
         return factory(**options)
 
     def options(self, name: str) -> tuple[Option, ...]:
@@ -246,13 +240,14 @@ class Registry(Generic[T]):
                 )
 
 
+@cache
 def _help_texts(factory: Any) -> dict[str, str]:
     """Return the help texts of arguments, from the docstrings of a class, its bases and their constructors.
 
     A text of a base class is replaced by that of a subclass, unless that one only refers to another with ``see …``.
     """
     texts: dict[str, str] = {}
-    for owner in reversed(inspect.getmro(factory)) if inspect.isclass(factory) else (factory,):
+    for owner in reversed(_owners(factory)):
         for doc in (vars(owner).get("__doc__"), getattr(vars(owner).get("__init__"), "__doc__", None)):
             if owner is not object and isinstance(doc, str):
                 new = argument_texts(doc).items()
@@ -260,11 +255,13 @@ def _help_texts(factory: Any) -> dict[str, str]:
     return texts
 
 
+def _owners(factory: Any) -> tuple[Any, ...]:
+    return inspect.getmro(factory) if inspect.isclass(factory) else (factory,)
+
+
 def _evaluated(factory: Any, annotation: Any) -> Any:
     """Evaluate the text of an annotation in the module of the class that has the constructor."""
-    if not isinstance(annotation, str):
-        return annotation
-    for owner in inspect.getmro(factory) if inspect.isclass(factory) else (factory,):
+    for owner in _owners(factory) if isinstance(annotation, str) else ():
         try:
             return eval(annotation, vars(sys.modules[owner.__module__]))  # as typing.get_type_hints does
         except (NameError, AttributeError, TypeError, KeyError):  # a name imported under TYPE_CHECKING only
@@ -272,25 +269,14 @@ def _evaluated(factory: Any, annotation: Any) -> Any:
     return annotation
 
 
-def _option(name: str, annotation: Any, default: Any, text: str) -> Option:
+def _option(factory: Any, name: str, annotation: Any, default: Any) -> Option:
+    text, annotation = _help_texts(factory).get(name, ""), _evaluated(factory, annotation)
     if annotation is REQUIRED or isinstance(annotation, str):
         return Option(name, annotation if isinstance(annotation, str) else "", default, text)
     members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     choices = tuple(str(value) for m in members if get_origin(m) is Literal for value in get_args(m))
-    kinds = tuple(_kind(member) for member in members)
+    types = [str if get_origin(m) is Literal else m for m in members]
+    kinds = tuple(get_origin(each) or each for each in types)
     simple = all(kind in (bool, int, float, str, dict, NoneType) for kind in kinds)
-    written = " | ".join(_written(member) for member in members)
+    written = " | ".join("None" if each is NoneType else inspect.formatannotation(each) for each in types)
     return Option(name, written, default, text, choices or None, kinds if simple else ())
-
-
-def _kind(annotation: Any) -> Any:
-    """Return the type of the values of an annotation, e.g. ``dict`` for ``dict[str, int]``."""
-    if get_origin(annotation) is Literal:
-        return str
-    return NoneType if annotation is None else get_origin(annotation) or annotation
-
-
-def _written(annotation: Any) -> str:
-    if get_origin(annotation) is Literal:
-        return "str"
-    return "None" if annotation in (None, NoneType) else inspect.formatannotation(annotation)
