@@ -99,7 +99,7 @@ def test_rows_out_of_reach_of_an_update_are_not_computed_again(tmp_path: Path) -
     folder.forget(["v20"])
     whole.remove(["v20"])
     check(folder, whole)
-    folder.drop_versions()
+    folder.purge()
     assert 20 not in {row["node"] for row in tables(folder)["phi"]}
     folder.observe(edges=edges_of(("v1", "v40")))
     whole.link([("v1", "v40")])

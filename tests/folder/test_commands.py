@@ -148,7 +148,7 @@ def test_of_a_known_task_only_its_classes_have_probabilities(root: str) -> None:
     with folder.snapshot() as snapshot:
         names = snapshot.graph.names(snapshot.held_out()[0])
     for update in range(2):
-        mine, classes = found.updates == update, folder.classes_of(update)
+        mine, classes = found.updates == update, folder.snapshot().classes_of(update)
         ids = [name for name, chosen in zip(names, mine, strict=True) if chosen]
         expected = np.full((len(ids), len(found.classes)), np.nan)
         columns = [found.classes.index(name) for name in classes]

@@ -150,7 +150,8 @@ def predict_command(args: argparse.Namespace) -> None:
     assert nodes is not None
     classes = args.classes.split(",") if args.classes else None
     if args.update is not None:
-        classes = folder.classes_of(args.update - 1, args.version)
+        with folder.snapshot(args.version) as snapshot:
+            classes = snapshot.classes_of(args.update - 1)
     chunks = folder.predict(nodes=nodes, edges=edges, classes=classes, version=args.version)
     unknown = iter(folder.find_unknown(nodes, edges, args.version))
     with output(args.out) as file:

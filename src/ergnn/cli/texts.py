@@ -83,8 +83,7 @@ def forget_lines(report: dict[str, Any]) -> Iterator[str]:
 
 def _trained_lines(report: dict[str, Any]) -> Iterator[str]:
     if report["remembered"]:
-        yield f"{report['remembered']:,} of them were in the replay memory; replaced by {len(report['replaced']):,}:"
-        yield from (f"  {name} ({label}, update {update})" for name, label, update in report["replaced"][:MAX_ROWS])
+        yield f"{report['remembered']:,} of them were in the replay memory"
     if report["parameters_depend"]:
         updates = ", ".join(map(str, report["trained_in"]))
         yield f"the model's parameters were trained on them in update {updates}; use --retrain to train without them"

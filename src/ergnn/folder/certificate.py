@@ -10,12 +10,14 @@ import json
 import re
 import secrets
 from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ergnn import __version__
-from ergnn.config.errors import FolderError, InputError
+from ergnn.config.errors import FolderError
+from ergnn.config.files import wrap_errors
 from ergnn.folder import database, versions
 from ergnn.folder.database import VISIBLE, insert, to_json
 from ergnn.folder.snapshot import Snapshot, relearned, write_records
@@ -64,19 +66,17 @@ def digest(certificate: Mapping[str, Any]) -> str:
     return hashlib.sha256(to_json({name: certificate[name] for name in FIELDS}).encode()).hexdigest()
 
 
-def verify_certificate(snapshot: Snapshot, text: str) -> dict[str, str | None]:
+def verify_certificate(snapshot: Snapshot, path: Path) -> dict[str, str | None]:
     """Check a certificate again; returns each statement, and what contradicts it, if anything."""
-    try:
-        certificate = json.loads(text)
+    with wrap_errors(path, "a certificate of `ergnn forget`"):
+        certificate = json.loads(path.read_bytes())
         salt, removed, after = certificate["salt"], set(certificate["removed"]), int(certificate["version_after"])
         genuine = certificate["format"] == FORMAT and certificate["digest"] == digest(certificate)
-    except (ValueError, TypeError, KeyError) as error:
-        raise InputError(f"this is not a certificate of `ergnn forget` ({type(error).__name__}: {error})") from None
-    connection, root = snapshot.connection, snapshot.root
+    connection = snapshot.connection
     rows = connection.execute("SELECT details FROM log WHERE action = 'purge'")
     known = genuine and any(certificate["digest"] in details for (details,) in rows)
     stored = {name for (name,) in connection.execute("SELECT id FROM nodes")}
-    ids = {"the database": stored, "the spool": spooled_ids(root)}
+    ids = {"the database": stored, "the spool": spooled_ids(snapshot.root)}
     there = [place for place, names in ids.items() if any(_hash(salt, name) in removed for name in names)]
     older = [number for number in versions.kept_versions(connection) if number < after]
     damage = database.check_database(connection)

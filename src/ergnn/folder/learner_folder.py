@@ -212,11 +212,6 @@ class LearnerFolder:
         with self.snapshot(version) as snapshot:
             return unknown_nodes(snapshot, snapshot.extended(nodes, edges), list(nodes.ids))
 
-    def classes_of(self, update: int, version: int | None = None) -> list[str]:
-        """Classes that were learned in an update (numbered from 0)."""
-        with self.snapshot(version) as snapshot:
-            return snapshot.classes_of(update)
-
     def evaluate(self, version: int | None = None, *, task_known: bool = False) -> list[tuple[Record, Score]]:
         """Record of each update, and its current score on all nodes that were held out of it.
 
@@ -327,13 +322,6 @@ class LearnerFolder:
             older = [kept for kept in versions.kept_versions(connection) if kept != number]
             return {"version": number, "edges": edges, **report, "older_versions": older}
 
-    def drop_versions(self) -> list[int]:
-        """Delete all versions but the current one, without leaving traces (:meth:`purge`); returns their numbers."""
-        with self.snapshot() as snapshot:
-            number, kept = snapshot.version.number, versions.kept_versions(snapshot.connection)
-        self.purge()
-        return [version for version in kept if version != number]
-
     def purge(self, ids: Sequence[str] = ()) -> dict[str, list[bytes]]:
         """Delete all versions but the current one, and what is left of forgotten nodes anywhere in the folder.
 
@@ -374,12 +362,8 @@ class LearnerFolder:
 
     def verify(self, certificate: str | Path) -> dict[str, str | None]:
         """Check a certificate of :meth:`forget` again; returns each statement, and what contradicts it, if anything."""
-        try:
-            text = Path(certificate).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{certificate}: cannot be read ({error})") from None
         with self.snapshot() as snapshot:
-            return verify_certificate(snapshot, text)
+            return verify_certificate(snapshot, Path(certificate))
 
     def export(
         self, out: str | Path, *, format: str = "safetensors", graph: bool = False, version: int | None = None

@@ -24,7 +24,7 @@ from ergnn.folder.settings import Settings
 from ergnn.folder.versions import Version, get_tensors, load_tensors, put_blob
 from ergnn.learning.callbacks import Callback
 from ergnn.learning.learner import Learner
-from ergnn.methods import LearnerView, Method
+from ergnn.methods import LearnerView
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.replay.buffer import ExperienceBuffer
 
@@ -35,17 +35,6 @@ CHUNK = 2048
 """Nodes per chunk of predictions."""
 TENSOR = "$tensor"
 """Marks a tensor in a nested value that is stored as JSON."""
-
-
-def check_method(method: Method, name: str) -> None:
-    """Raise an error if a method needs more than a folder stores: a network, tensors, and numbers of nodes."""
-    reason = method.folder.refused
-    if not method.trains_network:
-        reason = "it trains no network"
-    elif method.needs_earlier_graph and method.buffer is None:
-        reason = "it stores nodes outside the buffer"
-    if reason is not None:
-        raise InputError(f"method {name!r} does not work in a folder: {reason}; use e.g. analytic, replay or finetune")
 
 
 class NetworkLearner:
@@ -70,13 +59,24 @@ class NetworkLearner:
 
     def __init__(self, settings: Settings, learner: Learner) -> None:
         self.settings, self.learner, self.epochs = settings, learner, settings.learner.epochs
-        method = learner.method
-        check_method(method, str(settings.learner.method))
-        self.num_hops = self._num_hops()
-        if method.buffer is not None and method.buffer.replay != "live":
+        method, reason = learner.method, learner.method.folder.refused
+        if not method.trains_network:
+            reason = "it trains no network"
+        elif method.needs_earlier_graph and method.buffer is None:
+            reason = "it stores nodes outside the buffer"
+        if reason is not None:
+            text = f"method {settings.learner.method!r} does not work in a folder: {reason}"
+            raise InputError(f"{text}; use e.g. analytic, replay or finetune")
+        model = self._layers(2)
+        if not isinstance(model, Backbone) or not model.runs_on_fields:
             raise InputError(
-                f"replay is {method.buffer.replay!r}; in a folder, which stores the graph, it must be 'live'"
+                f"backbone {learner.backbone!r} does not run on receptive fields, as a folder needs; give its "
+                "layers a LayerForm ('A new convolution' in docs/engine.md), or use a backbone of ergnn, such as gcn"
             )
+        self.num_hops = model.num_hops
+        if method.buffer is not None and method.buffer.replay != "live":
+            text = "in a folder, which stores the graph, it must be 'live'"
+            raise InputError(f"replay is {method.buffer.replay!r}; {text}")
         self._budgets = {name: getattr(method, name, None) for name in ("budget_nodes", "budget_bytes")}
         for name, value in self._budgets.items():
             if value is not None:  # trimmed in `learn`: ties are broken by the numbers of the whole graph
@@ -110,7 +110,8 @@ class NetworkLearner:
         train, val = (snapshot.pooled_members(updates, split) for split in ("train", "val"))
         if not len(train[0]):
             return {"task": None, "classes": [], "drift": None, "touched": 0}
-        self._check_size(snapshot.graph.num_features)
+        count = sum(value.numel() for value in self._layers(snapshot.graph.num_features).parameters())
+        self.settings.limits.check_bytes(4 * count, f"backbone {self.learner.backbone!r}", "parameters take")
         remembered = [(e.nodes.cpu().numpy(), e.labels.cpu().numpy()) for e in self.buffer.experiences]
         nodes, labels = map(np.concatenate, zip(train, val, *remembered, strict=True))
         local = read_subgraph(snapshot.graph, nodes, self.reach, self.settings.limits, (nodes, labels))
@@ -139,54 +140,9 @@ class NetworkLearner:
                 "and observe it again"
             ) from None
 
-    def forget(self, snapshot: Snapshot, nodes: Array) -> list[list[Any]]:
-        """Replace nodes in the buffer by the next best of their class and update; returns ``[id, class, update]``."""
-        buffer, learner = self.buffer, self.learner
-        gone = torch.from_numpy(nodes).to(learner.device)
-        missing = {e.task: e.labels[torch.isin(e.nodes, gone)].tolist() for e in buffer.experiences}
-        learner.forget_nodes(gone)
-        update_of = {record["task"]: record["update"] for record in snapshot.records}
-        came: list[list[Any]] = []
-        for task, labels in missing.items():
-            if labels and task not in update_of:
-                raise FolderError(f"no update taught task {task}: the database is damaged")
-            if labels and hasattr(learner.method, "selector"):
-                update = update_of[task]
-                left = [label for e in buffer.experiences if e.task == task for label in e.labels.tolist()]
-                per_class = max(left.count(c) + labels.count(c) for c in labels)
-                ranked, classes, scores = self._ranking(snapshot, task, update, per_class)
-                fresh = ~np.isin(ranked, buffer.nodes.cpu().numpy())
-                best = [
-                    i for c in sorted(set(labels)) for i in np.flatnonzero(fresh & (classes == c))[: labels.count(c)]
-                ]
-                if best:
-                    columns = (
-                        torch.from_numpy(values[best]).to(learner.device) for values in (ranked, classes, scores)
-                    )
-                    buffer.insert(task, *columns)
-                names = snapshot.graph.names(ranked[best])
-                came += [[name, snapshot.classes[c], update + 1] for name, c in zip(names, classes[best], strict=True)]
-        return came
-
-    def _ranking(self, snapshot: Snapshot, task: int, update: int, per_class: int) -> tuple[Array, Array, Array]:
-        """The best ``per_class`` remaining nodes per class of an update, with their classes and scores."""
-        (train, labels), (val, val_labels) = snapshot.members(update, "train"), snapshot.members(update, "val")
-        learner, unranked = self.learner, (train, labels, np.zeros(len(train), np.float32))
-        if not len(train):
-            return unranked
-        known = np.concatenate([train, val]), np.concatenate([labels, val_labels])
-        local = read_subgraph(snapshot.graph, known[0], self.reach, snapshot.settings.limits, known)
-        graph, classes = local.graph.to(learner.device), np.unique(labels)
-        places = local.local_ids(train).to(learner.device)
-        others = local.local_ids(val[np.isin(val_labels, classes)]).to(learner.device)
-        again = Task(task, graph, places, others, places[:0], tuple(classes.tolist()))
-        context = learner.selection_context(again, learner.examples(graph, places, task), per_class, learner.leaky)
-        try:
-            selection = learner.method.selector.select(context)  # type: ignore[attr-defined]
-        except ErgnnError:  # e.g. coverage, where only one class is left
-            return unranked
-        nodes = local.global_ids(selection.nodes)
-        return nodes, labels[np.searchsorted(train, nodes)], selection.scores.cpu().numpy().astype(np.float32)
+    def forget(self, snapshot: Snapshot, nodes: Array) -> None:
+        """Remove nodes from the buffer; no node takes their place."""
+        self.learner.forget_nodes(torch.from_numpy(nodes).to(self.learner.device))
 
     def probabilities(
         self, graph: PartialGraph, nodes: Array, num_classes: int, chunk: int = CHUNK
@@ -263,21 +219,6 @@ class NetworkLearner:
     def _encoder(self) -> dict[str, Tensor]:
         state = {} if self.learner.model is None else self.learner.model.state_dict()
         return {name: value.clone() for name, value in state.items() if not name.startswith("heads.")}
-
-    def _num_hops(self) -> int:
-        """Number of layers that aggregate neighbors."""
-        model = self._layers(2)
-        if not isinstance(model, Backbone) or not model.runs_on_fields:
-            raise InputError(
-                f"backbone {self.learner.backbone!r} does not run on receptive fields, as a folder needs; give its "
-                "layers a LayerForm ('A new convolution' in docs/engine.md), or use a backbone of ergnn, such as gcn"
-            )
-        return model.num_hops
-
-    def _check_size(self, num_features: int) -> None:
-        """Refuse a network above the limit on file sizes, before it is created."""
-        count = sum(value.numel() for value in self._layers(num_features).parameters())
-        self.settings.limits.check_bytes(4 * count, f"backbone {self.learner.backbone!r}", "parameters take")
 
     def _layers(self, num_features: int) -> nn.Module:
         """The network without values of its parameters."""

@@ -192,7 +192,7 @@ class Snapshot:
         label, split, update = self.graph.labels(nodes)
         trained = (label >= 0) & (split == SPLITS.index("train"))
         remembered = int(np.isin(self.learner.buffer.nodes.cpu().numpy(), nodes).sum())
-        records, replaced, learner = [], list[list[Any]](), new or self.learner
+        records, learner = [], new or self.learner
         for number, record in enumerate(self.records):
             lost = split[update == number]
             members = {name: record["members"][name] - int((lost == i).sum()) for i, name in enumerate(SPLITS)}
@@ -200,7 +200,7 @@ class Snapshot:
         graph = StoredGraph(self.connection, version)
         after = replace(self, version=version, graph=graph, records=records, learner=learner)
         if new is None:
-            replaced = learner.forget(after, nodes)
+            learner.forget(after, nodes)
         else:
             records[:] = [{**record, **new.learn(after, [number])} for number, record in enumerate(records)]
         held_out = after.predict_held_out(self.settings.eval_samples)
@@ -213,7 +213,6 @@ class Snapshot:
             "trained_in": sorted({int(u) + 1 for u in update[trained]}),
             "held_out": int(((label >= 0) & ~trained).sum()),
             "remembered": remembered,
-            "replaced": replaced,
             "retrained": new is not None,
             "exact": learner.exact,
             "parameters_depend": bool(trained.any()) and new is None and not learner.exact,

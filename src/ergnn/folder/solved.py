@@ -90,10 +90,9 @@ class SolvedLearner:
         classes = [snapshot.classes[c] for c in np.unique(snapshot.pooled_members(updates, "train")[1])]
         return {"task": updates[0] if classes else None, "classes": classes, "drift": None, "touched": touched}
 
-    def forget(self, snapshot: Snapshot, nodes: Array) -> list[list[Any]]:
-        """Solve the head in a graph that some nodes have left; no node takes their place."""
+    def forget(self, snapshot: Snapshot, nodes: Array) -> None:
+        """Solve the head in a graph that some nodes have left."""
         self.solve(snapshot)
-        return []
 
     def solve(self, snapshot: Snapshot) -> int:
         """Solve the head from all training labels in a graph; returns the number of nodes that were read.

@@ -246,16 +246,17 @@ def suggest_nodes(
     probabilities, variances = snapshot.probabilities(graph, wanted)[place], effects.variances(rows[chosen])
     top = np.sort(probabilities[:, effects.classes.tolist()], 1)[:, ::-1]
     margin = top[:, 0] - (top[:, 1] if top.shape[1] > 1 else 0)
-    columns = _names(snapshot, nodes), probabilities.argmax(1), top[:, 0], margin, variances.tolist()
-    fields = ("id", "class", "probability", "margin", "variance")
-    rows_out = [dict(zip(fields, values, strict=True)) for values in zip(*columns, strict=True)]
-    for row in rows_out:
-        row |= {
-            "class": snapshot.classes[row["class"]],
-            "probability": float(row["probability"]),
-            "margin": float(row["margin"]),
-        }
-    return {"by": by, "candidates": len(candidates), "unlabeled": of, "rows": rows_out}
+    columns = top[:, 0].tolist(), margin.tolist(), variances.tolist()
+    named = zip(_names(snapshot, nodes), probabilities.argmax(1), *columns, strict=True)
+    return {
+        "by": by,
+        "candidates": len(candidates),
+        "unlabeled": of,
+        "rows": [
+            {"id": name, "class": snapshot.classes[c], "probability": best, "margin": gap, "variance": variance}
+            for name, c, best, gap, variance in named
+        ],
+    }
 
 
 def _effects(snapshot: Snapshot) -> LabelEffects:

@@ -131,17 +131,6 @@ class ExperienceBuffer:
         kept = scores.to(nodes.device, copy=True)
         self.experiences.append(Experience(task, nodes.clone(), graph.y[nodes], kept, copy, dict(extras or {})))
 
-    def insert(self, task: int, nodes: Tensor, labels: Tensor, scores: Tensor) -> None:
-        """Insert nodes of an earlier task after those of their class (``live`` buffers without extras only)."""
-        new = Experience(task, nodes, labels, scores)
-        for i, one in enumerate(self.experiences):
-            if one.task == task:
-                values: dict[str, Any] = {key: torch.cat([getattr(old, key) for old in (one, new)]) for key in COLUMNS}
-                order = torch.argsort(values["labels"], stable=True)
-                self.experiences[i] = replace(one, **{key: value[order] for key, value in values.items()})
-                return
-        self.experiences.append(new)
-
     def remap(self, mapping: Callable[[Tensor], Tensor]) -> None:
         """Replace the ids of the stored nodes."""
         self.experiences = [replace(one, nodes=mapping(one.nodes)) for one in self.experiences]

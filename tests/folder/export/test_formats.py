@@ -21,7 +21,8 @@ from ergnn.data.datasets import load_graph
 from ergnn.data.tables import from_graph
 from ergnn.data.tables.node_tables import EdgeTable, NodeTable
 from ergnn.folder import LearnerFolder, Settings
-from ergnn.folder.export import NodeClassifier, files
+from ergnn.folder.export import saving
+from ergnn.folder.export.module import NodeClassifier
 from folder.growing import make_updates, own_graph, quick
 
 MODELS = {
@@ -157,7 +158,7 @@ def test_onnx_gives_our_logits_on_cora(model: str, tmp_path: Path) -> None:
 def test_an_onnx_file_that_differs_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxruntime")
     folder = learned(tmp_path / "f", small_updates(), **MODELS["sgc"])
-    traced = files.traced
+    traced = saving.traced
 
     def other(module: Any) -> Any:
         changed = deepcopy(module)
@@ -165,7 +166,7 @@ def test_an_onnx_file_that_differs_is_not_written(tmp_path: Path, monkeypatch: p
             changed.model.heads[0].weight += 1e-3
         return traced(changed)
 
-    monkeypatch.setattr(files, "traced", other)
+    monkeypatch.setattr(saving, "traced", other)
     with pytest.raises(ErgnnError, match="logits by ONNX differ by"):
         folder.export(tmp_path / "out" / "model.onnx", format="onnx")
     assert not (tmp_path / "out").exists()
@@ -180,7 +181,7 @@ def test_sums_that_onnx_runtime_computes_with_a_data_race_are_refused(tmp_path: 
 
     module = Racing({"outputs": [[0, "a"], [1, "b"]], "num_features": 2})
     with pytest.raises(ErgnnError, match="with a data race; use scatter_add"):
-        files.onnx_bytes(module)
+        saving.onnx_bytes(module)
 
 
 @pytest.mark.parametrize("model", ["gcn", "auto"])
