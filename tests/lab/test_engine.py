@@ -25,7 +25,7 @@ from lab.tiny import TINY
 
 PLUGIN = """
 from ergnn.methods import METHODS
-from ergnn.methods.nearest_mean import NearestMean
+from ergnn.methods.propagated import NearestMean
 
 @METHODS.register("mine")
 class Mine(NearestMean):

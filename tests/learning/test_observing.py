@@ -16,7 +16,7 @@ from ergnn.engine.training import TaskProgress
 from ergnn.learning.callbacks import Callback, EpochCallback
 from ergnn.learning.learner import Learner
 from ergnn.learning.observing import observe_together
-from ergnn.methods.finetune import Finetune
+from ergnn.methods.bounds import Finetune
 from graphs import random_graph
 
 

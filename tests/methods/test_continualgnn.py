@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ergnn.data import Task
-from ergnn.methods.continualgnn import ContinualGNN
+from ergnn.methods.graph_memory import ContinualGNN
 from ergnn.nn.heads import HEADS
 from methods.plain_loop import PlainGCN, assert_same_parameters, learn_plainly, learned, make_learner, make_tasks
 

@@ -12,9 +12,16 @@ from ergnn.data import TaskStream
 from ergnn.engine.objective import make_objective
 from ergnn.learning.learner import Learner
 from ergnn.learning.observing import begin
-from ergnn.methods.agem import AGEM, project_on_average
-from ergnn.methods.episodic import flat_gradients, mean_gradient, nonnegative_minimum
-from ergnn.methods.gem import GEM, GEMProjection, project
+from ergnn.methods.episodic import (
+    AGEM,
+    GEM,
+    GEMProjection,
+    flat_gradients,
+    mean_gradient,
+    nonnegative_minimum,
+    project,
+    project_on_average,
+)
 from graphs import random_graph
 
 

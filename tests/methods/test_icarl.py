@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ergnn.data import Task
-from ergnn.methods.icarl import ICaRL
+from ergnn.methods.distillation import ICaRL
 from ergnn.nn.heads import HEADS
 from methods.plain_loop import PlainGCN, assert_same_parameters, learn_plainly, learned, make_tasks
 

@@ -12,7 +12,7 @@ from ergnn.data import Task, TaskStream
 from ergnn.engine.losses import MASKED
 from ergnn.learning.learner import Learner
 from ergnn.methods import METHODS
-from ergnn.methods.ewc import squared_norm
+from ergnn.methods.importance import squared_norm
 from methods.plain_loop import EPOCHS, LR, PlainGCN, assert_equal_bits, assert_same_parameters, learned, make_tasks
 
 Values = dict[str, Tensor]

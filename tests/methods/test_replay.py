@@ -335,7 +335,7 @@ def test_auto_does_not_start_again_with_many_labels_per_class(monkeypatch: pytes
     method = learner.method
     assert isinstance(method, Replay)
     for most, mode in ((8, "memory"), (7, "logit-adjustment")):
-        monkeypatch.setattr("ergnn.methods.balance.MEMORY_LABELS", most)
+        monkeypatch.setattr("ergnn.methods.replay.MEMORY_LABELS", most)
         assert method.balance(learner, stream[1]) == mode
 
 

@@ -16,10 +16,10 @@ from ergnn.learning.callbacks import Callback
 from ergnn.learning.evaluation import evaluate_streams
 from ergnn.learning.learner import Learner
 from ergnn.learning.observing import observe_together
-from ergnn.methods import agem, episodic, gem
-from ergnn.methods.balance import shifted_loss
-from ergnn.methods.finetune import Finetune
+from ergnn.methods import episodic
+from ergnn.methods.bounds import Finetune
 from ergnn.methods.importance import QuadraticPenalty
+from ergnn.methods.replay import shifted_loss
 from ergnn.nn.examples import cross_entropy, loss_key, pure_loss
 from graphs import random_graph
 
@@ -146,10 +146,9 @@ def test_stacked_projections_are_those_of_each_model(name: str, sample: int, mon
         return own
 
     alone, used = learn(), []
-    for module in (gem, agem):
-        monkeypatch.setattr(
-            module, "stack_memories", lambda parts: used.append(len(parts)) or episodic.StackedMemory(parts)
-        )
+    monkeypatch.setattr(
+        episodic, "stack_memories", lambda parts: used.append(len(parts)) or episodic.StackedMemory(parts)
+    )
     for one, same in zip(learn(), alone, strict=True):
         for value, expected in zip(one.model.parameters(), same.model.parameters(), strict=True):
             torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5)
@@ -206,6 +205,6 @@ def test_losses_with_different_options_stay_separate(method: Any, monkeypatch: p
 
 
 def test_gem_with_different_margins_or_memories_is_not_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gem, "stack_memories", episodic.StackedMemory)  # as on a GPU
+    monkeypatch.setattr(episodic, "stack_memories", episodic.StackedMemory)  # as on a GPU
     options = {"optimizer": "sgd", "lr": 0.1, "per_class": 3, "epochs": EPOCHS}
     compare(lambda seed: Learner("gcn", "gem", margin=0.1 * seed, seed=seed, **options), streams())

@@ -7,7 +7,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from ergnn.data import TaskStream
 from ergnn.learning.learner import Learner
-from ergnn.methods.slda import StreamingLDA
+from ergnn.methods.propagated import StreamingLDA
 from graphs import random_graph
 
 GRAPH = random_graph(n=90, f=8, classes=6, seed=2)

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from ergnn.data import Graph, Task, TaskStream
 from ergnn.learning.learner import Learner
-from ergnn.methods.pdgnn_tem import PDGNN, coverage, embedded
-from ergnn.methods.ssm import SSM, sparsify
+from ergnn.methods.graph_memory import PDGNN, SSM, coverage, embedded, sparsify
 from ergnn.nn.heads import HEADS
 from graphs import random_graph
 from methods.plain_loop import PlainGCN, assert_same_parameters, learn_plainly, learned, make_tasks

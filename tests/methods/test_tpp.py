@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from ergnn.data import TaskStream
 from ergnn.learning.learner import Learner
-from ergnn.methods.tpp import TPP
+from ergnn.methods.propagated import TPP
 from ergnn.nn.heads import HEADS
 from graphs import random_graph
 from methods.test_nearest_mean import dense_space

@@ -9,7 +9,7 @@ from torch_geometric.nn import GATConv
 from ergnn.config.errors import InputError
 from ergnn.data import Task
 from ergnn.learning.learner import Learner
-from ergnn.methods.twp import TWP
+from ergnn.methods.importance import TWP
 from ergnn.nn.backbones import Backbone
 from ergnn.testing import example_stream
 from methods.plain_loop import assert_equal_bits, learned, make_learner, make_tasks

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from ergnn.analytic import AnalyticHead
 from ergnn.config.learner_config import HEADS
@@ -143,6 +145,7 @@ class Method:
         backbone: name of the default backbone.
         supported_heads: the kinds of heads that the method works with.
         buffer: the experience buffer of methods that remember nodes.
+        stored: names of the attributes that are the memory besides the buffer: lists and dictionaries of tensors.
         comparison: for ``ergnn compare``.
         folder: for folders.
         loss: ``loss(logits, targets, extras)`` returns the loss ``[n]`` of each example, by default cross-entropy;
@@ -168,6 +171,7 @@ class Method:
     backbone: str = "gat"
     supported_heads: tuple[str, ...] = HEADS
     buffer: ExperienceBuffer | None = None
+    stored: ClassVar[tuple[str, ...]] = ()
     comparison: ClassVar[Comparison] = Comparison()
     folder: ClassVar[FolderUse] = FolderUse()
     loss: LossFunction = staticmethod(cross_entropy)
@@ -176,8 +180,10 @@ class Method:
 
     @property
     def nbytes(self) -> int:
-        """Size of the memory for earlier tasks in bytes, without parameters; by default that of the buffer."""
-        return 0 if self.buffer is None else self.buffer.nbytes
+        """Size of the memory for earlier tasks in bytes, without parameters; by default of all tensors stored."""
+        values = tree_leaves([getattr(self, name) for name in self.stored])
+        size = num_bytes(value for value in values if isinstance(value, Tensor))
+        return size if self.buffer is None else size + self.buffer.nbytes
 
     @property
     def needs_earlier_graph(self) -> bool:
@@ -252,10 +258,13 @@ class Method:
         return 0 if self.buffer is None else self.buffer.remove(nodes)
 
     def state_dict(self) -> dict[str, Any]:
-        return {} if self.buffer is None else {"buffer": self.buffer.state_dict()}
+        state = {name: copy(getattr(self, name)) for name in self.stored}
+        return state if self.buffer is None else {**state, "buffer": self.buffer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state returned by :meth:`state_dict`."""
+        for name in self.stored:
+            setattr(self, name, copy(state[name]))
         if self.buffer is not None:
             self.buffer.load_state_dict(state["buffer"])
 

@@ -13,7 +13,7 @@ from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.propagation import propagate
 from ergnn.methods import METHODS
-from ergnn.methods.base import Comparison, FolderUse, LearnerView, Method, num_bytes
+from ergnn.methods.base import Comparison, FolderUse, LearnerView, Method
 from ergnn.nn.examples import Examples
 from ergnn.replay.buffer import append_graphs
 
@@ -62,6 +62,7 @@ class CaT(Method):
     backbone = "gcn"
     comparison = Comparison(search={"hops": (1, 2, 3), "condense_lr": (0.01, 0.05)})
     folder = FolderUse(refused="it stores features that forgetting cannot remove")
+    stored = ("tasks", "x", "y")
 
     def __init__(
         self, per_class: int = 1, hops: int = 2, width: int = 256, steps: int = 100, condense_lr: float = 0.05
@@ -69,30 +70,27 @@ class CaT(Method):
         check_at_least(1, per_class=per_class, width=width)
         check_at_least(0, hops=hops, steps=steps, condense_lr=condense_lr)
         self.per_class, self.hops, self.width, self.steps, self.condense_lr = per_class, hops, width, steps, condense_lr
-        self.memory: list[tuple[int, Tensor, Tensor]] = []
-        self._current: tuple[int, Tensor, Tensor] | None = None
-
-    @property
-    def nbytes(self) -> int:
-        """Features and labels of the synthetic nodes."""
-        return num_bytes(tensor for _, x, y in self.memory for tensor in (x, y))
+        self.tasks: list[int] = []
+        self.x: list[Tensor] = []
+        self.y: list[Tensor] = []
+        self._new: tuple[Tensor, Tensor] | None = None
 
     def restarts(self, learner: LearnerView, task: Task) -> bool:
         return True
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
-        self._current = self._condensed(learner, task)
-        graph, memory = task.graph, [*self.memory, self._current]
-        copies = [Graph(x.to_sparse_csr() if graph.is_sparse else x, graph.edge_index[:, :0], y) for _, x, y in memory]
+        self._new = self._condensed(learner, task)
+        graph, pairs = task.graph, [*zip(self.x, self.y, strict=True), self._new]
+        copies = [Graph(x.to_sparse_csr() if graph.is_sparse else x, graph.edge_index[:, :0], y) for x, y in pairs]
         joined = append_graphs(graph, copies)
         synthetic = torch.arange(graph.num_nodes, joined.num_nodes, device=graph.device)
         examples = [learner.examples(joined, task.train, task.id).weighted(0.0)]
-        for (number, *_), nodes in zip(memory, synthetic.split([y.numel() for *_, y in memory]), strict=True):
+        for number, nodes in zip([*self.tasks, task.id], synthetic.split([len(y) for _, y in pairs]), strict=True):
             examples.append(learner.examples(joined, nodes, number).weighted(1.0 / synthetic.numel()))
         return Examples.join(examples)
 
-    def _condensed(self, learner: LearnerView, task: Task) -> tuple[int, Tensor, Tensor]:
-        """Return the task's number, and the features and labels of its synthetic nodes."""
+    def _condensed(self, learner: LearnerView, task: Task) -> tuple[Tensor, Tensor]:
+        """Return the features and labels of the task's synthetic nodes."""
         h, labels = propagate(task.graph, self.hops, nodes=task.train), task.graph.y[task.train]
         classes = [c for c in task.classes if bool((labels == c).any())]
         generator = task.generator(learner.seed, 67)
@@ -107,14 +105,10 @@ class CaT(Method):
 
         real = [h[labels == c] for c in classes]
         x = condense(real, torch.stack(list(map(start, real))), draw, self.steps, self.condense_lr).flatten(0, 1)
-        return task.id, x, torch.tensor(classes, device=h.device).repeat_interleave(self.per_class)
+        return x, torch.tensor(classes, device=h.device).repeat_interleave(self.per_class)
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
-        self.memory, self._current = [*self.memory, *filter(None, [self._current])], None
+        assert self._new is not None
+        x, y = self._new
+        self.tasks, self.x, self.y, self._new = [*self.tasks, task.id], [*self.x, x], [*self.y, y], None
         return {}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {name: [entry[i] for entry in self.memory] for i, name in enumerate(("tasks", "x", "y"))}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.memory = list(zip(state["tasks"], state["x"], state["y"], strict=True))

@@ -1,4 +1,4 @@
-"""Methods that constrain gradients by remembered nodes: their memory, and the projection of gradients."""
+"""Methods that constrain gradients by remembered nodes: GEM and A-GEM."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ergnn.config.errors import check_at_least
 from ergnn.config.registry import inherit_options
+from ergnn.data.hashing import stream_key
 from ergnn.data.stream import Task
 from ergnn.engine.losses import Objective, ParamDict
 from ergnn.engine.objective import FieldObjective
 from ergnn.engine.step_hooks import StepHook
-from ergnn.methods.base import LearnerView
+from ergnn.methods import METHODS
+from ergnn.methods.base import Comparison, LearnerView
 from ergnn.methods.memory import MemoryMethod
 from ergnn.nn.examples import Examples
 from ergnn.replay.selectors import Selection
@@ -60,7 +63,7 @@ def flat_gradients(params: ParamDict, models: int = 1) -> Tensor:
     return flatten_models([torch.zeros_like(p) if p.grad is None else p.grad for p in params.values()], models)
 
 
-def flatten_models(values: Sequence[Tensor], models: int) -> Tensor:
+def flatten_models(values: Sequence[Tensor], models: int = 1) -> Tensor:
     """Concatenate stacked tensors to one row per model."""
     return torch.cat([value.reshape(models, -1) for value in values], dim=1)
 
@@ -72,12 +75,10 @@ def set_gradients(params: ParamDict, matrix: Tensor) -> None:
         value.grad = gradient.reshape(value.shape).contiguous()  # fused optimizers ignore strides
 
 
-def mean_gradient(objective: Objective, params: ParamDict, out: Tensor | None = None) -> Tensor:
-    """Compute the gradient of the mean loss in evaluation mode as one vector (written to ``out`` if given)."""
-    grads = torch.autograd.grad(objective.losses(params).mean(), list(params.values()), allow_unused=True)
-    pairs = zip(grads, params.values(), strict=True)
-    parts = [(torch.zeros_like(value) if grad is None else grad).flatten() for grad, value in pairs]
-    return torch.cat(parts) if out is None else torch.cat(parts, out=out)
+def mean_gradient(objective: Objective, params: ParamDict) -> Tensor:
+    """Compute the gradient of the mean loss in evaluation mode as one vector."""
+    loss, values = objective.losses(params).mean(), list(params.values())
+    return flatten_models(torch.autograd.grad(loss, values, allow_unused=True, materialize_grads=True))[0]
 
 
 class GradientConstraint(StepHook, ABC):
@@ -132,11 +133,9 @@ class StackedMemory:
             for start, size, index in zip(self._starts, self.sizes, chosen, strict=True):
                 used = torch.arange(size, device=weights.device) if index is None else index
                 weights[start + used] = 1.0 / used.numel()
-        total = (weights * self.objective.losses(params)).sum()
-        values = list(params.values())
-        grads = torch.autograd.grad(total, values, allow_unused=True)
-        known = [torch.zeros_like(v) if g is None else g for g, v in zip(grads, values, strict=True)]
-        return flatten_models(known, len(self.sizes))
+        total, values = (weights * self.objective.losses(params)).sum(), list(params.values())
+        grads = torch.autograd.grad(total, values, allow_unused=True, materialize_grads=True)
+        return flatten_models(grads, len(self.sizes))
 
 
 def stack_memories(memories: Sequence[Objective]) -> StackedMemory | None:
@@ -191,3 +190,157 @@ def dual_variables(gram: Tensor, products: Tensor, margin: float) -> np.ndarray:
     """Return v of :func:`project`, from ``GGᵀ`` and ``Gg``."""
     p, q = gram.double().cpu().numpy(), products.double().cpu().numpy()
     return margin + nonnegative_minimum(p, q + margin * p.sum(1))
+
+
+class GEMProjection(GradientConstraint):
+    """Step hook that projects the gradient if the step would increase the loss of a memory.
+
+    Args:
+        objective: objective of the task.
+        memories: positions of each earlier task's examples in the objective.
+        margin: γ.
+        seed: seed for sampling neighbors at each step, if the batches of the task sample neighbors.
+    """
+
+    def __init__(self, objective: Objective, memories: Sequence[Tensor], margin: float, seed: int) -> None:
+        super().__init__(objective, memories, seed)
+        self.margin = margin
+
+    @classmethod
+    def stacked(cls, hooks: Sequence[GEMProjection]) -> StepHook | None:
+        alike = len({(hook.margin, len(hook.memories)) for hook in hooks}) == 1
+        if not alike or any(hook.sampled for hook in hooks):
+            return None
+        memories = [stack_memories(parts) for parts in zip(*(hook.memories for hook in hooks), strict=True)]
+        usable = [memory for memory in memories if memory is not None]
+        return StackedProjection(usable, hooks[0].margin) if len(usable) == len(memories) else None
+
+    def projected(self, gradient: Tensor, params: ParamDict) -> Tensor:
+        memories = self.memories
+        if self.sampled:
+            keys = [stream_key(self.seed, self.step, i) for i in range(len(self.positions))]
+            pairs = zip(self.positions, keys, strict=True)
+            memories = [self.objective.batch(positions, key=key) for positions, key in pairs]
+        return project(gradient, torch.stack([mean_gradient(memory, params) for memory in memories]), self.margin)
+
+
+class StackedProjection(StepHook):
+    """:class:`GEMProjection` of several models; ``memories`` has one entry per earlier task."""
+
+    def __init__(self, memories: Sequence[StackedMemory], margin: float) -> None:
+        self.memories, self.margin = list(memories), margin
+
+    def before_step(self, params: ParamDict) -> None:
+        rows = torch.stack([memory.gradients(params) for memory in self.memories], dim=1)
+        gradient = flat_gradients(params, rows.size(0))
+        products, grams = (rows @ gradient.unsqueeze(2)).squeeze(2), (rows @ rows.mT).cpu()
+        v = torch.zeros(products.shape, dtype=torch.double)
+        for i, own in enumerate(products.cpu()):
+            if bool((own < 0).any()):
+                v[i] = torch.from_numpy(dual_variables(grams[i], own, self.margin))
+        set_gradients(params, gradient + (v.to(rows).unsqueeze(1) @ rows).squeeze(1))
+
+
+@METHODS.register("gem", help="no step may increase the loss of an earlier task's memory (gradient episodic memory)")
+class GEM(EpisodicMemory):
+    """Gradient episodic memory (Lopez-Paz and Ranzato, 2017), its quadratic program solved exactly at each step.
+
+    Args:
+        margin: γ, lower bound of the dual variables, 0 or more; the paper's experiments use 0.5.
+    """
+
+    comparison = Comparison(search={"margin": (0.0, 0.5)})
+
+    @inherit_options(EpisodicMemory)
+    def __init__(self, *, margin: float = 0.0, **memory: Any) -> None:
+        check_at_least(0, margin=margin)
+        super().__init__(**memory)
+        self.margin = float(margin)
+
+    def constraint(self, objective: Objective, memories: Sequence[Tensor], seed: int) -> StepHook:
+        return GEMProjection(objective, memories, self.margin, seed)
+
+
+def project_on_average(gradient: Tensor, reference: Tensor) -> Tensor:
+    """Project g onto the vectors with a nonnegative product with r: ``g − (gᵀr / rᵀr) r`` if ``gᵀr < 0``, else g."""
+    product = gradient @ reference
+    if float(product) >= 0:
+        return gradient
+    return gradient - (product / (reference @ reference)) * reference
+
+
+class AverageConstraint(GradientConstraint):
+    """Step hook that applies the projection of A-GEM.
+
+    Args:
+        objective: objective of the task.
+        memory: positions of all remembered examples in the objective.
+        sample: number of remembered examples to sample per step for the reference gradient.
+        seed: seed for sampling the examples, and their neighbors if the batches of the task sample neighbors.
+    """
+
+    def __init__(self, objective: Objective, memory: Tensor, sample: int, seed: int) -> None:
+        super().__init__(objective, [memory], seed)
+        self.sample = sample
+        self.uses_all = sample >= memory.numel()
+        self.generator = torch.Generator().manual_seed(seed % 2**63)
+
+    @classmethod
+    def stacked(cls, hooks: Sequence[AverageConstraint]) -> StepHook | None:
+        memory = None if any(hook.sampled for hook in hooks) else stack_memories([hook.memories[0] for hook in hooks])
+        return None if memory is None else StackedConstraint(memory, hooks)
+
+    def skip(self, steps: int) -> None:
+        for _ in range(steps):
+            self._sample()
+        super().skip(steps)
+
+    def projected(self, gradient: Tensor, params: ParamDict) -> Tensor:
+        return project_on_average(gradient, mean_gradient(self._reference(), params))
+
+    def _reference(self) -> Objective:
+        positions, index = self.positions[0], self._sample()
+        if not self.sampled:
+            return self.memories[0] if index is None else self.memories[0].batch(index)
+        positions = positions if index is None else positions[index]
+        return self.objective.batch(positions, key=stream_key(self.seed, self.step))
+
+    def _sample(self) -> Tensor | None:
+        """Sample positions in the memory without replacement; None for all of a small memory."""
+        if self.uses_all:
+            return None
+        index = torch.randperm(self.positions[0].numel(), generator=self.generator)[: self.sample]
+        return index.to(self.positions[0].device)
+
+
+class StackedConstraint(StepHook):
+    """:class:`AverageConstraint` of several models."""
+
+    def __init__(self, memory: StackedMemory, hooks: Sequence[AverageConstraint]) -> None:
+        self.memory, self.hooks = memory, hooks
+        self.recordable = all(hook.uses_all for hook in hooks)
+
+    def before_step(self, params: ParamDict) -> None:
+        reference = self.memory.gradients(params, [hook._sample() for hook in self.hooks])
+        gradient = flat_gradients(params, len(self.hooks))
+        product, norm = (gradient * reference).sum(1, keepdim=True), reference.square().sum(1, keepdim=True)
+        set_gradients(params, gradient - product.clamp(max=0.0) / norm.clamp(min=1e-30) * reference)
+
+
+@METHODS.register("agem", aliases=("a-gem",), help="no step may increase the memory's mean loss (averaged GEM)")
+class AGEM(EpisodicMemory):
+    """Averaged gradient episodic memory (Chaudhry et al., 2019): one constraint instead of one per task.
+
+    Args:
+        sample: number of remembered nodes to sample per step for the constraint (256 in the paper's experiments); all
+            nodes of a smaller memory are used.
+    """
+
+    @inherit_options(EpisodicMemory)
+    def __init__(self, *, sample: int = 256, **memory: Any) -> None:
+        check_at_least(1, sample=sample)
+        super().__init__(**memory)
+        self.sample = sample
+
+    def constraint(self, objective: Objective, memories: Sequence[Tensor], seed: int) -> StepHook:
+        return AverageConstraint(objective, torch.cat(list(memories)), self.sample, seed)

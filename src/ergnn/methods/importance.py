@@ -1,21 +1,30 @@
-"""Base class of methods that penalize changes of important parameters."""
+"""Methods that penalize changes of important parameters: EWC, online EWC, MAS, SI and TWP."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.nn import GATConv
+from torch_geometric.utils import softmax
 
-from ergnn.config.errors import check_at_least
+from ergnn.config.errors import InputError, check_at_least
 from ergnn.data.stream import Task
-from ergnn.engine.losses import Objective, ParamDict
+from ergnn.engine.adjacency import adjacency_of
+from ergnn.engine.losses import MASKED, Objective, ParamDict
 from ergnn.engine.objective import make_objective
-from ergnn.engine.step_hooks import StepHook, stack_models
-from ergnn.methods.base import LearnerView, Method, num_bytes
-from ergnn.nn.examples import Examples
+from ergnn.engine.step_hooks import StepHook, join_hooks, split_models, stack_models
+from ergnn.methods import METHODS
+from ergnn.methods.base import Comparison, LearnerView, Method
+from ergnn.nn.backbones import Backbone
+from ergnn.nn.examples import Examples, pure_loss
+from ergnn.nn.layers import Propagate, form_of
 
 
 class QuadraticPenalty(StepHook):
@@ -71,53 +80,279 @@ class ImportanceMethod(Method, ABC):
         lam: λ, weight of the penalty.
         decay: with a number γ, one penalty ``λ/2 Σ_j Ω_j (θ_j − θ*_j)²`` with ``Ω ← γΩ + Ω_t`` and the parameters θ*
             after the latest task; with None, one penalty per task, each with its own θ*.
+        samples: number of training nodes to sample per task to estimate Ω; by default all.
     """
 
-    def __init__(self, lam: float, decay: float | None) -> None:
+    stored = ("importance", "pull")
+
+    def __init__(self, lam: float, decay: float | None, samples: int | None = None) -> None:
         check_at_least(0, lam=lam)
-        self.lam, self.decay = float(lam), decay
-        self.total: ParamDict = {}
+        self.lam, self.decay, self.samples = float(lam), decay, samples
+        self.importance: ParamDict = {}
         self.pull: ParamDict = {}
 
-    @property
-    def nbytes(self) -> int:
-        """Size of ΣΩ and ΣΩθ*."""
-        return num_bytes([*self.total.values(), *self.pull.values()])
-
     @abstractmethod
-    def importance(self, learner: LearnerView, task: Task, trained_on: Examples) -> ParamDict:
+    def estimate(self, learner: LearnerView, task: Task, trained_on: Examples) -> ParamDict:
         """Return Ω of the task that has just been learned, by the model's names of parameters, 0 or more."""
 
+    def mean_slopes(
+        self, learner: LearnerView, task: Task, examples: Examples, entry: Callable[[Tensor], Tensor] = torch.square
+    ) -> ParamDict:
+        """Compute ``1/n Σ_i entry(∇ℓ_i)`` over all examples or a sample by seed, by the model's names of parameters.
+
+        With squares and the true labels, this is the diagonal of the empirical Fisher information.
+        """
+        assert learner.model is not None
+        heads = torch.unique(examples.heads).tolist()
+        if self.samples is not None:
+            chosen = torch.randperm(len(examples), generator=task.generator(learner.seed, 31))[: self.samples]
+            examples = examples[chosen.to(examples.nodes.device)]
+        objective = make_objective([learner.model], [examples], heads, lazy=True)
+        total = objective.by_name(objective.gradient_sums(objective.parameters(), entry))
+        return {name: value / len(examples) for name, value in total.items()}
+
     def step_hook(self, learner: LearnerView, task: Task, objective: Objective) -> StepHook | None:
-        if not self.total or self.lam == 0:
+        if not self.importance or self.lam == 0:
             return None
-        return QuadraticPenalty(self.lam, objective.from_names(self.total), objective.from_names(self.pull))
+        return QuadraticPenalty(self.lam, objective.from_names(self.importance), objective.from_names(self.pull))
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
         assert learner.model is not None
-        new = self.importance(learner, task, trained_on)
+        new = self.estimate(learner, task, trained_on)
         for name, value in new.items():
-            anchor, before = learner.model.get_parameter(name).detach(), self.total.get(name)
+            anchor, before = learner.model.get_parameter(name).detach(), self.importance.get(name)
             if self.decay is None:
-                self.total[name] = value.clone() if before is None else before + value
+                self.importance[name] = value.clone() if before is None else before + value
                 self.pull[name] = value * anchor + self.pull.get(name, 0.0)
             else:
-                self.total[name] = value.clone() if before is None else self.decay * before + value
-                self.pull[name] = self.total[name] * anchor
+                self.importance[name] = value.clone() if before is None else self.decay * before + value
+                self.pull[name] = self.importance[name] * anchor
         return {"lam": self.lam, "importance": float(sum(float(value.sum()) for value in new.values()))}
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"importance": dict(self.total), "pull": dict(self.pull)}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.total, self.pull = dict(state["importance"]), dict(state["pull"])
+@METHODS.register("ewc", help="penalize changes of important parameters (elastic weight consolidation)")
+class EWC(ImportanceMethod):
+    """Finetuning with a quadratic penalty on each parameter, weighted by its Fisher information in earlier tasks.
+
+    The penalties of all tasks are stored as two vectors, ΣF and ΣFθ*, so time and memory do not grow with the number
+    of tasks (Kirkpatrick et al., 2017, with the sum over tasks as in their multi-task experiments). See
+    :class:`~ergnn.methods.importance.QuadraticPenalty`.
+
+    Args:
+        lam: λ, weight of the penalty.
+        fisher_samples: number of training nodes to sample per task to estimate F; by default all.
+    """
+
+    comparison = Comparison(search={"lam": (0.3, 3.0, 30.0, 300.0)}, importance_option="fisher_samples")
+
+    def __init__(self, lam: float = 3.0, fisher_samples: int | None = None) -> None:
+        check_at_least(1, fisher_samples=fisher_samples)
+        super().__init__(lam, None, fisher_samples)
+
+    def estimate(self, learner: LearnerView, task: Task, trained_on: Examples) -> ParamDict:
+        return self.mean_slopes(learner, task, trained_on)
 
 
-def sampled_objective(learner: LearnerView, task: Task, examples: Examples, count: int | None) -> Objective:
-    """Return the objective of ``count`` examples, sampled by seed; of all if None."""
-    assert learner.model is not None
-    heads = torch.unique(examples.heads).tolist()
-    if count is not None:
-        chosen = torch.randperm(len(examples), generator=task.generator(learner.seed, 31))[:count]
-        examples = examples[chosen.to(examples.nodes.device)]
-    return make_objective([learner.model], [examples], heads, lazy=True)
+@METHODS.register("online-ewc", help="EWC with one penalty at the latest parameters and decaying importance")
+class OnlineEWC(EWC):
+    """Online elastic weight consolidation (Schwarz et al., 2018).
+
+    After task t, ``F ← γF + F_t``, and the penalty of the next task is ``λ/2 Σ_j F_j (θ_j − θ*_j)²`` around the
+    parameters θ* after task t, whereas :class:`EWC` keeps the parameters after every task.
+
+    Args:
+        gamma: γ, the factor of earlier Fisher information after each task, 0 to 1.
+    """
+
+    comparison = replace(EWC.comparison, search={**EWC.comparison.search, "gamma": (0.5, 0.95)})
+
+    def __init__(self, lam: float = 3.0, gamma: float = 0.95, fisher_samples: int | None = None) -> None:
+        if not 0.0 <= gamma <= 1.0:
+            raise InputError(f"gamma is {gamma}; it must be 0 to 1")
+        super().__init__(lam, fisher_samples)
+        self.decay = float(gamma)
+
+
+@METHODS.register("mas", help="penalize changes of parameters that outputs are sensitive to (memory aware synapses)")
+class MAS(ImportanceMethod):
+    """Memory aware synapses (Aljundi et al., 2018); labels are not used for the importance.
+
+    The penalty is ``λ/2 Σ_j Ω_j (θ_j − θ*_j)²`` around the parameters θ* after the latest task, with
+    ``Ω ← Ω + mean_v |∂‖z_v‖²/∂θ|`` over the training nodes v of each task and their outputs z (those of the task's
+    heads).
+
+    Args:
+        samples: number of training nodes to sample per task to estimate Ω; by default all.
+    """
+
+    comparison = Comparison(search={"lam": (0.01, 0.1, 1.0, 10.0)}, importance_option="samples")
+
+    def __init__(self, lam: float = 1.0, samples: int | None = None) -> None:
+        check_at_least(1, samples=samples)
+        super().__init__(lam, 1.0, samples)
+
+    def estimate(self, learner: LearnerView, task: Task, trained_on: Examples) -> ParamDict:
+        return self.mean_slopes(learner, task, replace(trained_on, loss=squared_norm), torch.abs)
+
+
+@pure_loss()
+def squared_norm(logits: Tensor, targets: Tensor, extras: Mapping[str, Tensor]) -> Tensor:
+    """``‖z‖²`` of each example, over the outputs that its heads have."""
+    return torch.where(logits == MASKED, 0.0, logits).square().sum(1)
+
+
+class PathIntegral(StepHook):
+    """Accumulates ``ω_j = −Σ_steps g_j Δθ_j`` of the loss without the penalty, and applies the penalty.
+
+    Args:
+        objective: the objective of the task.
+        penalty: the penalty of earlier tasks, if any.
+    """
+
+    def __init__(self, objective: Objective, penalty: StepHook | None) -> None:
+        self.objective, self.penalty, self.start = objective, penalty, objective.parameters()
+        self.recordable = penalty is None or penalty.recordable
+        self.path = {name: torch.zeros_like(value) for name, value in self.start.items()}
+        self._before: dict[str, tuple[Tensor, Tensor]] = {}
+
+    @classmethod
+    def stacked(cls, hooks: Sequence[PathIntegral]) -> StepHook:
+        together = copy(hooks[0])
+        together.penalty = join_hooks([hook.penalty for hook in hooks])
+        together.recordable = together.penalty is None or together.penalty.recordable
+        together.path = stack_models([hook.path for hook in hooks])
+        for hook, own in zip(hooks, split_models(together.path, len(hooks)), strict=True):
+            hook.path = own  # views, which are read after the task
+        return together
+
+    def state_dict(self) -> ParamDict:
+        return self.path
+
+    def load_state_dict(self, state: ParamDict) -> None:
+        self.path = dict(state)
+
+    def before_step(self, params: ParamDict) -> None:
+        self._before = {
+            name: (value.detach().clone(), value.grad.clone())
+            for name, value in params.items()
+            if value.grad is not None
+        }
+
+    @torch.no_grad()
+    def after_step(self, params: ParamDict, optimizer: torch.optim.Optimizer) -> None:
+        if self.penalty is not None:
+            self.penalty.after_step(params, optimizer)
+        for name, (value, gradient) in self._before.items():
+            self.path[name].sub_(gradient * (params[name].detach() - value))
+
+
+@METHODS.register("si", help="penalize changes of parameters that reduced the loss (synaptic intelligence)")
+class SI(ImportanceMethod):
+    """Synaptic intelligence (Zenke et al., 2017).
+
+    The penalty is ``λ/2 Σ_j Ω_j (θ_j − θ*_j)²`` around the parameters θ* after the latest task, with
+    ``Ω_j ← Ω_j + max(ω_j, 0) / (Δ_j² + ξ)``: ω_j is the path integral of −gradient · step over the training of a task
+    and Δ_j the total change of θ_j in it. (The paper's c is λ/2.) See
+    :class:`~ergnn.methods.importance.QuadraticPenalty`.
+
+    Args:
+        lam: λ, the weight of the penalty.
+        xi: ξ, which bounds the importance of parameters that hardly changed.
+    """
+
+    comparison = Comparison(search={"lam": (0.1, 1.0, 10.0, 100.0)})
+
+    def __init__(self, lam: float = 1.0, xi: float = 0.1) -> None:
+        if not 0.0 < xi < float("inf"):
+            raise InputError(f"xi is {xi}; it must be above 0")
+        super().__init__(lam, decay=1.0)
+        self.xi = xi
+        self._hook: PathIntegral | None = None
+
+    def step_hook(self, learner: LearnerView, task: Task, objective: Objective) -> StepHook | None:
+        self._hook = PathIntegral(objective, super().step_hook(learner, task, objective))
+        return self._hook
+
+    def estimate(self, learner: LearnerView, task: Task, trained_on: Examples) -> ParamDict:
+        assert self._hook is not None
+        hook, self._hook = self._hook, None
+        moved = {name: value - hook.start[name] for name, value in hook.objective.parameters().items()}
+        paths = hook.path.items()
+        return hook.objective.by_name({k: path.clamp(min=0.0) / (moved[k].square() + self.xi) for k, path in paths})
+
+
+def attention(conv: nn.Module, h: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
+    """Target and coefficients ``[edges, heads]`` of each edge: α of a GAT layer, else as in :class:`TWP`."""
+    if isinstance(conv, GATConv):
+        _, (index, alpha) = conv(h, edges, return_attention_weights=True)
+        return index[1], alpha
+    z = h @ conv.get_parameter(form_of(conv).projections[0]).T
+    scores = F.leaky_relu((z[edges[0]] * z[edges[1]].tanh()).sum(1, keepdim=True), 0.2)
+    return edges[1], softmax(scores, edges[1], num_nodes=h.size(0))
+
+
+def topology(model: Backbone, examples: Examples) -> Tensor:
+    """``T = 1/n Σ_v Σ_l ‖α_v^l‖²`` of n examples v, over the layers l and the output layers in use, without dropout."""
+    adj, near = adjacency_of(examples.graph), examples.nodes.unique()
+    for _ in range(model.num_hops + 1):  # one more for the degrees of the outermost nodes that are read
+        near = adj.neighborhood(near)
+    place = torch.full((adj.num_nodes,), -1, device=near.device)
+    place[near] = torch.arange(near.numel(), device=near.device)
+
+    def local(loops: bool) -> Tensor:
+        row, source = adj.incoming(near, loops)
+        return torch.stack([place[source], row])[:, place[source] >= 0]
+
+    edges, looped = local(False), local(True)
+    count = torch.bincount(place[examples.nodes], minlength=near.numel())
+    h, total = examples.graph.rows(near).to(model.dtype), torch.zeros((), device=near.device)
+    model.eval()
+    for i, layer in enumerate([*model.convs, *(model.heads[head] for head in examples.heads.unique().tolist())]):
+        target, alpha = attention(layer, h, looped)
+        total = total + (alpha.square() * count[target].unsqueeze(1)).sum()
+        h = model.activation(layer(h, edges)) if i < len(model.convs) else h
+    return total / len(examples)
+
+
+@METHODS.register("twp", help="EWC plus the importance for attention between neighbors (topology-aware preserving)")
+class TWP(ImportanceMethod):
+    """Topology-aware weight preserving (Liu et al., 2021).
+
+    The loss is ``L + Σ_k Σ_j I_kj (θ_j − θ*_kj)²`` with ``I = λ_l F + λ_t (∂T/∂θ)²`` after each task k: the
+    Fisher information F as in EWC, and T, the mean squared norm of the attention coefficients of the training nodes,
+    over all layers. In layers without attention, they are ``softmax_u LeakyReLU(z_uᵀ tanh(z_v))`` over the neighbors
+    u of v and v itself, with ``z = Wh``, as in the authors' code. (The paper's third term, ``β ‖∇L‖₁``, is a constant
+    there, and left out here.)
+
+    Args:
+        lam_loss: λ_l, weight of the importance for the loss.
+        lam_topology: λ_t, weight of the importance for the topology, whose slopes are smaller.
+        fisher_samples: number of training nodes to sample per task to estimate F; by default all.
+    """
+
+    comparison = Comparison(
+        search={"lam_loss": (0.15, 1.5, 15.0), "lam_topology": (1.0, 100.0, 10_000.0)},
+        importance_option="fisher_samples",
+    )
+
+    def __init__(self, lam_loss: float = 1.5, lam_topology: float = 100.0, fisher_samples: int | None = None) -> None:
+        check_at_least(0, lam_loss=lam_loss, lam_topology=lam_topology)
+        check_at_least(1, fisher_samples=fisher_samples)
+        super().__init__(2.0, None, fisher_samples)
+        self.lam_loss, self.lam_topology = lam_loss, lam_topology
+
+    def examples(self, learner: LearnerView, task: Task) -> Examples:
+        model = learner.model
+        layers = [*model.convs, *model.heads] if isinstance(model, Backbone) and model.runs_on_fields else []
+        if not layers or any(isinstance(one, Propagate) or form_of(one).aggregation is None for one in layers):
+            name = learner.backbone if isinstance(learner.backbone, str) else type(learner.backbone).__name__
+            raise InputError(f"twp needs weights in layers over neighbors, such as gat, gcn, sage or gin; not {name!r}")
+        return super().examples(learner, task)
+
+    def estimate(self, learner: LearnerView, task: Task, trained_on: Examples) -> ParamDict:
+        assert isinstance(learner.model, Backbone)
+        fisher = self.mean_slopes(learner, task, trained_on)
+        params = [learner.model.get_parameter(name) for name in fisher]
+        slopes = torch.autograd.grad(topology(learner.model, trained_on), params, materialize_grads=True)
+        pairs = zip(fisher.items(), slopes, strict=True)
+        return {name: self.lam_loss * f + self.lam_topology * slope.square() for (name, f), slope in pairs}

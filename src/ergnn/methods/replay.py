@@ -1,30 +1,113 @@
-"""Experience node replay (ER-GNN), Algorithm 1 of the paper."""
+"""Experience node replay (ER-GNN), Algorithm 1 of the paper, and its corrections of a growing head's bias.
+
+The current task has many more examples per class than the buffer. Logit shifts offset this. The method's loss is
+applied to the shifted logits: cross-entropy, unless a subclass overrides ``Method.loss``.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
-from ergnn.config.errors import check_at_least, check_choice
+from ergnn.config.errors import InputError, check_at_least, check_choice
 from ergnn.config.registry import inherit_options
 from ergnn.data.stream import Task
+from ergnn.engine.losses import MASKED
 from ergnn.methods import METHODS
-from ergnn.methods.balance import (
-    ClassBalance,
-    LossScale,
-    adjust_logits,
-    balance_of_task,
-    replay_weights,
-    separate_classes,
-)
 from ergnn.methods.base import Comparison, LearnerView
 from ergnn.methods.memory import SelectorMethod
-from ergnn.nn.examples import Examples
+from ergnn.nn.examples import Examples, LossFunction, pure_loss
 
+LossScale = Literal["sum", "balanced", "mean"]
+ClassBalance = Literal["auto", "none", "logit-adjustment", "ace", "memory"]
+MEMORY_SHARE = 0.25
+"""Minimum ratio of remembered nodes per class to training nodes of the task's largest class for which ``auto`` is
+``memory``. With a smaller buffer, the parameters contain more information about earlier classes than the buffer. The
+value was chosen on validation nodes: docs/howto/choosing-e.md.
+"""
+MEMORY_LABELS = 50
+"""Maximum size of the task's largest class for which ``auto`` is ``memory``: new parameters have to learn all classes
+in the epochs of one task, which fails where many labels need many epochs.
+"""
 MAX_ROUNDS = 16
 """Maximum number of sets of remembered nodes that the epochs of a task cycle through: preparing a set takes about as
 long as an epoch, and all sets stay in memory."""
+
+
+def replay_weights(task_size: int, buffer_size: int, scale: LossScale = "sum", beta: float | None = None) -> Tensor:
+    """Return the weight of each example's loss: the task's examples first, then the remembered ones.
+
+    Eq. 3 is ``L' = β L(D) + (1 − β) L(B)`` with ``β = |B| / (|D| + |B|)`` (Eq. 2). The scale of L matters:
+
+    ``sum``
+        Eq. 1 literally, ``L(D) = Σ ℓ``. Both sets have the same total weight, ``|D| |B| / (|D| + |B|)``, which grows
+        with the buffer, so an L2 term matters less with every task.
+    ``balanced``
+        ``sum`` divided by its total weight: ``½ mean(D) + ½ mean(B)`` for the β of Eq. 2.
+    ``mean``
+        ``L(D) = mean ℓ``. The same β then gives the current task almost no weight.
+
+    Args:
+        task_size: |D|.
+        buffer_size: |B|; if 0, the loss is the mean over the task (β = 0 would make it vanish).
+        scale: ``sum``, ``balanced`` or ``mean``.
+        beta: fixed β instead of Eq. 2.
+    """
+    check_choice("loss_scale", scale, LossScale)
+    if beta is not None and not 0.0 < beta < 1.0:
+        raise InputError(f"beta is {beta}; it must lie between 0 and 1")
+    if buffer_size == 0:
+        return torch.full((task_size,), 1.0 / task_size)
+    b = buffer_size / (task_size + buffer_size) if beta is None else beta
+    own, old = (b / task_size, (1.0 - b) / buffer_size) if scale == "mean" else (b, 1.0 - b)
+    weights = torch.cat([torch.full((task_size,), own), torch.full((buffer_size,), old)])
+    return weights / weights.sum() if scale == "balanced" else weights
+
+
+@pure_loss()
+def shifted_loss(logits: Tensor, targets: Tensor, extras: Mapping[str, Tensor], loss: LossFunction) -> Tensor:
+    """Apply the method's loss to ``logits + shift``, or to the logits if there is no shift."""
+    if "shift" in extras:
+        shift = F.pad(extras["shift"], (0, logits.size(1) - extras["shift"].size(1)))
+        logits = logits + shift.to(logits.dtype)
+    return loss(logits, targets, extras)
+
+
+def _with_shift(examples: Examples, shift: Tensor) -> Examples:
+    extras = {**examples.extras, "shift": shift}
+    return replace(examples, extras=extras, loss=partial(shifted_loss, loss=examples.loss))
+
+
+def adjust_logits(examples: Examples) -> Examples:
+    """Apply logit adjustment (Menon et al., 2021): cross-entropy of ``z + log π``.
+
+    π is the share of each class in the total weight of the examples. The network then learns scores that are
+    independent of class frequency, and predictions from z favor no class.
+    """
+    share = torch.zeros(int(examples.targets.max()) + 1, device=examples.nodes.device)
+    share = share.index_add(0, examples.targets, examples.weights)
+    shift = (share / share.sum()).clamp(min=1e-6).log()
+    return _with_shift(examples, shift.expand(len(examples), -1))
+
+
+def separate_classes(examples: Examples, own: int, columns: Tensor) -> Examples:
+    """Apply asymmetric cross-entropy (ER-ACE, Caccia et al., 2022).
+
+    The softmax of the first ``own`` examples, which belong to the current task, includes only the task's outputs
+    ``columns``, so they do not lower the scores of older classes. The softmax of remembered examples includes all
+    classes.
+    """
+    width = int(torch.cat([examples.targets, columns]).max()) + 1
+    shift = torch.zeros(len(examples), width, device=examples.nodes.device)
+    shift[:own] = MASKED
+    shift[:own, columns] = 0.0
+    return _with_shift(examples, shift)
 
 
 @METHODS.register("replay", aliases=("er",), help="replay a few remembered nodes per class (ER-GNN)")
@@ -69,7 +152,24 @@ class Replay(SelectorMethod):
 
     def balance(self, learner: LearnerView, task: Task) -> ClassBalance:
         """Return the class balancing of a task: ``none`` unless the head grows and the buffer contains nodes."""
-        return balance_of_task(self.class_balance, learner, task, self.buffer)
+        given, kind = self.class_balance, learner.heads.kind
+        if kind != "growing" and given not in ("auto", "none"):
+            raise InputError(
+                f"class_balance is {given!r}, which requires head 'growing'; the head is {kind!r}: choose auto or none"
+            )
+        nodes = self.buffer.nodes
+        if self.buffer.replay == "live":  # nodes that the task learns again leave the buffer
+            nodes = nodes[~torch.isin(nodes, task.train.to(nodes.device))]
+        if kind != "growing" or not nodes.numel():
+            return "none"
+        if given != "auto":
+            return given
+        seen = {c for classes in learner.heads.classes[: task.id] for c in classes}
+        if seen & set(task.classes):
+            return "none"
+        largest = int(task.graph.y[task.train].bincount().max())
+        large = nodes.numel() / len(seen) >= MEMORY_SHARE * largest
+        return "memory" if large and largest <= MEMORY_LABELS else "logit-adjustment"
 
     def restarts(self, learner: LearnerView, task: Task) -> bool:
         return self.balance(learner, task) == "memory"
@@ -103,3 +203,43 @@ class Replay(SelectorMethod):
             weights = replay_weights(new, replayed.numel(), self.loss_scale, self.beta)
             rounds.append(examples[torch.cat([first, replayed])].weighted(weights.to(shuffled.device)))
         return rounds
+
+
+class BalancedReplay(Replay):
+    """``replay`` with a fixed ``class_balance``.
+
+    Attributes:
+        fixed: the class balance.
+    """
+
+    supported_heads = ("growing",)
+    comparison = Comparison(search={"selector": ("mf*", "random", "herding")})
+    fixed: ClassVar[ClassBalance]
+
+    @inherit_options(Replay, "loss_scale", "class_balance")
+    def __init__(self, **options: Any) -> None:
+        super().__init__(class_balance=self.fixed, **options)
+
+
+@METHODS.register(
+    "er-ace", help="replay with asymmetric cross-entropy: new nodes compete among new classes only (ER-ACE)"
+)
+class ERACE(BalancedReplay):
+    """Experience replay with asymmetric cross-entropy (Caccia et al., 2022).
+
+    The loss of the task's nodes includes only outputs of the task's classes, that of remembered nodes all outputs; see
+    :func:`~ergnn.methods.replay.separate_classes`. This is ``replay`` with ``class_balance=ace``.
+    """
+
+    fixed = "ace"
+
+
+@METHODS.register("logit-adjusted", help="replay with logits adjusted by class shares (DeLoMe's debiasing)")
+class LogitAdjusted(BalancedReplay):
+    """Experience replay with logit adjustment (Menon et al., 2021), the debiasing of DeLoMe (Niu et al., 2024).
+
+    The loss is the cross-entropy of ``z + log π`` with the class shares π of task and buffer; see
+    :func:`~ergnn.methods.replay.adjust_logits`. This is ``replay`` with ``class_balance=logit-adjustment``.
+    """
+
+    fixed = "logit-adjustment"

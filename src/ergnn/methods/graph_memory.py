@@ -1,0 +1,237 @@
+"""Methods with a memory for graphs: sparsified subgraphs (SSM), propagated features (PDGNN) and ContinualGNN."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ergnn.config.errors import check_at_least
+from ergnn.config.registry import inherit_options
+from ergnn.data.graph import Graph
+from ergnn.data.stream import Task
+from ergnn.engine.adjacency import adjacency_of
+from ergnn.engine.cache import Cache
+from ergnn.engine.losses import Objective
+from ergnn.engine.propagation import propagate
+from ergnn.engine.step_hooks import StepHook
+from ergnn.methods import METHODS
+from ergnn.methods.base import Comparison, FolderUse, LearnerView, Scorer
+from ergnn.methods.importance import EWC
+from ergnn.methods.memory import STORES_VALUES, MemoryMethod, SelectorMethod
+from ergnn.nn.examples import Examples
+from ergnn.replay.selectors import SELECTORS, Selection, Selector
+
+_EMBEDDED: Cache[Graph] = Cache()
+
+
+def balance_classes(examples: Examples) -> Examples:
+    """Weight an example of class c by ``1 / (C n_c)``, so that each of the C classes has the same total weight."""
+    _, place, counts = torch.unique(examples.graph.y[examples.nodes], return_inverse=True, return_counts=True)
+    return examples.weighted(1.0 / (counts.numel() * counts[place]))
+
+
+def sparsify(graph: Graph, nodes: Tensor, hops: int, neighbors: int, generator: torch.Generator) -> Graph:
+    """Return the same graph with only the edges between sampled nodes.
+
+    Per hop, each node of the previous hop samples at most ``neighbors`` of its neighbors without replacement, with
+    probabilities in proportion to their degrees: those with the smallest keys ``E / degree`` for exponential E
+    (Efraimidis and Spirakis, 2006).
+    """
+    adj = adjacency_of(graph)
+    inside = torch.zeros(graph.num_nodes, dtype=torch.bool, device=nodes.device)
+    inside[nodes] = True
+    for _ in range(hops):
+        row, source = adj.incoming(nodes)
+        chance = torch.rand(row.numel(), generator=generator, dtype=torch.float64).to(row.device)
+        keys = -torch.log1p(-chance) / adj.degrees(source).clamp(min=1)
+        order = torch.argsort(keys, stable=True)
+        order = order[torch.argsort(row[order], stable=True)]
+        first = torch.searchsorted(row, row)  # position of the first edge into the same node
+        rank = torch.arange(row.numel(), device=row.device) - first
+        nodes = source[order[rank < neighbors]].unique()
+        nodes = nodes[~inside[nodes]]
+        inside[nodes] = True
+    source, target = graph.edge_index
+    return replace(graph, edge_index=graph.edge_index[:, inside[source] & inside[target]], public_split=None)
+
+
+@METHODS.register("ssm", help="replay nodes with sparsified neighborhoods (sparsified subgraph memory)")
+class SSM(SelectorMethod):
+    """Sparsified subgraph memory (Zhang et al., 2022).
+
+    A remembered node is stored with a sparsified computation graph: per hop, at most ``neighbors`` neighbors of each
+    node, sampled in proportion to their degrees, and the edges between all sampled nodes. The loss is
+    ``Σ_c mean_{v∈c} CE(z_v, y_v) / C`` over the C classes of the task and the memory.
+
+    Args:
+        neighbors: maximum number of neighbors sampled per node and hop.
+    """
+
+    comparison = Comparison(search={"neighbors": (3, 5, 10)})
+    folder = STORES_VALUES
+
+    @inherit_options(SelectorMethod, "replay")
+    def __init__(self, *, selector: str | Selector = "random", neighbors: int = 5, **memory: Any) -> None:
+        check_at_least(0, neighbors=neighbors)
+        super().__init__(selector=selector, replay="ego", **memory)
+        self.neighbors = neighbors
+
+    def examples(self, learner: LearnerView, task: Task) -> Examples:
+        return balance_classes(Examples.join(self.parts(learner, task)))
+
+    def graph_to_store(self, learner: LearnerView, task: Task, nodes: Tensor) -> Graph:
+        generator = task.generator(learner.seed, 71)
+        return sparsify(task.graph, nodes, self.buffer.hops, self.neighbors, generator)
+
+
+def embedded(graph: Graph, hops: int) -> Graph:
+    """Return the nodes with features ``S^K X`` and no edges; computed once per graph."""
+
+    def make() -> Graph:
+        edges = torch.empty(2, 0, dtype=torch.long, device=graph.device)
+        return replace(graph, x=propagate(graph, hops), edge_index=edges, public_split=None)
+
+    return _EMBEDDED.get([graph], make, hops)
+
+
+def coverage(graph: Graph, nodes: Tensor, hops: int) -> Tensor:
+    """Return the number of nodes within ``hops`` of each node, itself included."""
+    adj, n = adjacency_of(graph), graph.num_nodes
+    pairs = torch.arange(nodes.numel(), device=nodes.device) * n + nodes
+    for _ in range(hops):
+        row, source = adj.incoming(pairs % n)
+        pairs = torch.cat([pairs, (pairs // n)[row] * n + source]).unique()
+    return torch.bincount(pairs // n, minlength=nodes.numel())
+
+
+@METHODS.register("pdgnn-tem", help="store propagated features, replay them through an MLP (PDGNN with TEM)")
+class PDGNN(MemoryMethod):
+    """Parameter-decoupled GNN with a topology-aware embedding memory (Zhang et al., 2024).
+
+    The topology-aware embedding of node v is its row of ``S^K X``; the network is an MLP on these (any backbone is one,
+    as the nodes have no edges). e embeddings per class are stored, sampled without replacement in proportion to
+    coverage, the number of nodes within K hops. A stored embedding contains the whole neighborhood in constant size.
+
+    The loss is ``Σ_c mean_{v∈c} CE(z_v, y_v) / C`` over the C classes of the task and the memory.
+
+    Args:
+        hops: K, number of propagation steps.
+    """
+
+    backbone = "mlp"
+    comparison = Comparison(search={"hops": (1, 2, 3)})
+    folder = STORES_VALUES
+
+    @inherit_options(MemoryMethod, "replay")
+    def __init__(self, *, hops: int = 2, **memory: Any) -> None:
+        check_at_least(0, hops=hops)
+        super().__init__(replay="isolated", hops=1, **memory)
+        self.hops = hops
+
+    def examples(self, learner: LearnerView, task: Task) -> Examples:
+        seen = replace(task, graph=embedded(task.graph, self.hops))
+        return balance_classes(Examples.join(self.parts(learner, seen)))
+
+    def select(self, learner: LearnerView, task: Task, trained_on: Examples) -> Selection:
+        context = learner.selection_context(task, trained_on, self.per_class, False)
+        generator, labels = context.generator(), context.labels
+        covered = coverage(task.graph, task.train, self.hops).double()
+        chosen = []
+        for c in task.classes:
+            members = (labels == c).nonzero().flatten()
+            count = min(self.per_class, members.numel())
+            picked = torch.multinomial(covered[members].cpu(), count, generator=generator)
+            chosen.append(members[picked.to(members.device)])
+        index = torch.cat(chosen)
+        return Selection(task.train[index], covered[index].float())
+
+    def graph_to_store(self, learner: LearnerView, task: Task, nodes: Tensor) -> Graph:
+        return embedded(task.graph, self.hops)
+
+    def scorer(self, learner: LearnerView, graph: Graph, task: int | None) -> Scorer:
+        return super().scorer(learner, embedded(graph, self.hops), task)
+
+
+@METHODS.register("continualgnn", help="replay important and random nodes, with a penalty as in EWC (ContinualGNN)")
+class ContinualGNN(MemoryMethod):
+    """ContinualGNN (Wang et al., 2020): patterns are kept from the data and from the parameters.
+
+    The loss is ``mean_{v∈D} ℓ_v + mean_{v∈B} ℓ_v + λ/2 Σ_k Σ_j F_kj (θ_j − θ*_kj)²`` for the task D, the buffer B, and
+    the Fisher information F_k of the training nodes of each earlier task k (see
+    :class:`~ergnn.methods.importance.EWC`).
+
+    The importance of a node is the share of its neighbors with a different class, ``I_v = mean_{u∈N(v)} [ŷ_u ≠ y_v]``:
+    the network depends most on nodes near a class boundary. ŷ is the prediction of the network, as labels of
+    neighbors are mostly unknown. Per class, half of the e nodes (rounded up) are sampled in proportion to importance,
+    the others uniformly.
+
+    Args:
+        lam: λ, weight of the penalty; 0 is replay alone.
+        fisher_samples: number of training nodes to sample per task to estimate F; by default all.
+    """
+
+    comparison = Comparison(search={"lam": (0.3, 3.0, 30.0)}, importance_option="fisher_samples")
+    folder = FolderUse(extra_hops=1)
+
+    @inherit_options(MemoryMethod)
+    def __init__(self, *, lam: float = 3.0, fisher_samples: int | None = None, **memory: Any) -> None:
+        super().__init__(**memory)
+        self.ewc = EWC(lam, fisher_samples)
+        self.selector = SELECTORS.create("random")  # a folder replaces forgotten nodes with it
+
+    @property
+    def nbytes(self) -> int:
+        """The buffer, and the two statistics of the penalty per parameter."""
+        return self.buffer.nbytes + self.ewc.nbytes
+
+    def examples(self, learner: LearnerView, task: Task) -> Examples:
+        own, *remembered = self.parts(learner, task)
+        count = len(self.buffer)
+        return Examples.join([own.weighted(1.0 / len(own)), *(part.weighted(1.0 / count) for part in remembered)])
+
+    def step_hook(self, learner: LearnerView, task: Task, objective: Objective) -> StepHook | None:
+        return self.ewc.step_hook(learner, task, objective)
+
+    def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
+        own = trained_on[torch.arange(task.train.numel(), device=task.train.device)]
+        own = replace(own, graph=task.graph)  # replayed nodes are not connected to it
+        return {**super().after_task(learner, task, trained_on), **self.ewc.after_task(learner, task, own)}
+
+    def select(self, learner: LearnerView, task: Task, trained_on: Examples) -> Selection:
+        generator = learner.selection_context(task, trained_on, self.per_class, False).generator()
+        importance, labels = self.importance(learner, task).cpu().double(), task.graph.y[task.train].cpu()
+        chosen = []
+        for c in task.classes:
+            members = (labels == c).nonzero().flatten()
+            members = members[torch.randperm(members.numel(), generator=generator)]
+            count = min(self.per_class, members.numel())
+            first = (count + 1) // 2  # tiny weights keep nodes of importance 0 available where others are too few
+            picked = torch.multinomial(importance[members] + 1e-9, first, generator=generator)
+            left = torch.ones(members.numel(), dtype=torch.bool)
+            left[picked] = False
+            chosen.append(torch.cat([members[picked], members[left][: count - first]]))
+        index = torch.cat(chosen)
+        return Selection(task.train[index.to(task.train.device)], importance[index].float())
+
+    def importance(self, learner: LearnerView, task: Task) -> Tensor:
+        """Return ``I_v`` of the task's training nodes; 0 for a node without neighbors."""
+        adj = adjacency_of(task.graph).without_loops()
+        row, source = adj.incoming(task.train)
+        unique, place = source.unique(return_inverse=True)
+        columns, classes = learner.heads.columns(None if learner.heads.kind == "growing" else task.id, learner.device)
+        differs = torch.zeros(0, device=row.device)
+        if unique.numel():
+            predicted = classes[learner.logits(task.graph, unique, task.id)[:, columns].argmax(1)]
+            differs = (predicted[place] != task.graph.y[task.train][row]).float()
+        total = torch.zeros(task.train.numel(), device=row.device).index_add_(0, row, differs)
+        return total / adj.degrees(task.train).clamp(min=1)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "ewc": self.ewc.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.ewc.load_state_dict(state["ewc"])
