@@ -18,10 +18,9 @@ from typing import Any
 
 import torch
 
-from ergnn.lab.config import RunConfig
+from ergnn.lab.config import RunConfig, member_key
 from ergnn.lab.engines import LocalEngine, Unit
 from ergnn.lab.grid import CLASS_INCREMENTAL
-from ergnn.lab.keys import member_key
 from ergnn.lab.reproduce import GridCell, Options, cells
 from ergnn.lab.run import make_config_stream, members_of
 from ergnn.learning.metrics import average_accuracy, forgetting_mean, performance_mean

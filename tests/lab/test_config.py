@@ -9,8 +9,7 @@ import pytest
 from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.config.learner_config import PROTOCOLS, LearnerConfig
 from ergnn.config.registry import REQUIRED
-from ergnn.lab.config import LEARNER_FIELDS, RUN_FIELDS, RunConfig, read_config
-from ergnn.lab.keys import member_config, member_key
+from ergnn.lab.config import LEARNER_FIELDS, RUN_FIELDS, RunConfig, member_config, member_key, read_config
 from ergnn.methods import METHODS
 
 KEY_WITHOUT_SCENARIO = "7f4da2916943a63369ac41b8aa12d36e92ab0b81e17964cbfcc00bdda18d0adb"

@@ -5,20 +5,22 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ergnn.lab.contenders import FULL, MAX_PROBES, largest_within, trial_settings
+from ergnn.lab.compare import FULL, MAX_PROBES, fit_memory
+from ergnn.lab.contenders import Condition, Entry, trial_settings
 
 
 def searched(size_bytes: Callable[[int], int], budget: int, largest: int) -> tuple[int, int]:
     """The size that the search returns, and how many sizes it measured."""
-    search, probes = largest_within(budget, largest, size_bytes(1)), 0
+    entry = Entry(Condition("cora", "class", "all"), "replay", None, budget=budget, sizes=("per_class", largest))
+    search, probes = fit_memory(entry), -1  # the smallest size is no probe
     try:
-        size = next(search)
+        size = next(search)["per_class"]
         while True:
             probes += 1
-            assert 1 < size <= largest
-            size = search.send(size_bytes(size))
+            assert 1 <= size <= largest
+            size = search.send(size_bytes(size))["per_class"]
     except StopIteration as end:
-        return end.value, probes
+        return end.value["per_class"], probes
 
 
 @settings(max_examples=100, deadline=None)
@@ -28,7 +30,7 @@ def test_linear_memory_is_filled_with_few_probes(fixed: int, slope: int, budget:
         return fixed + slope * size
 
     found, probes = searched(size_bytes, budget, largest)
-    best = max((size for size in range(1, largest + 1) if size_bytes(size) <= budget), default=0)
+    best = max((size for size in range(1, largest + 1) if size_bytes(size) <= budget), default=1)
     assert probes <= 4
     assert found == best or (found < best and size_bytes(found) >= FULL * budget)
 
@@ -39,7 +41,7 @@ def test_any_growing_memory_stays_within_the_budget(steps: list[int], budget: in
     totals = [sum(steps[: i + 1]) for i in range(len(steps))]
     found, probes = searched(lambda size: totals[size - 1], budget, len(steps))
     assert probes <= MAX_PROBES
-    assert found == 0 if totals[0] > budget else totals[found - 1] <= budget
+    assert found == 1 if totals[0] > budget else totals[found - 1] <= budget
 
 
 def test_trials_start_with_the_defaults_and_repeat_nothing() -> None:

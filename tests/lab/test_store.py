@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from engine.distributed.launch import PRELOADED
 from ergnn.cli.main import main
 from ergnn.config.errors import InputError
-from ergnn.lab.config import RunConfig
-from ergnn.lab.keys import canonical_json, member_config, member_key
+from ergnn.lab.config import RunConfig, canonical_json, member_config, member_key
 from ergnn.lab.run import SeedResult, run, run_members
 from ergnn.lab.store import SCHEMA_VERSION, Origin, RunStore
 from ergnn.learning.metrics import AccuracyMatrix

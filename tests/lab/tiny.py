@@ -9,9 +9,9 @@ from ergnn.lab.report.experiments import write_results
 from ergnn.lab.reproduce import Options, Reproduced, reproduce
 
 ROWS = (
-    GridRow("GAT", {"backbone": "gat", "method": "finetune"}, ("gat", "finetune", None)),
-    GridRow("ER-GAT Random", {"backbone": "gat", "selector": "random"}, ("gat", "replay", "random")),
-    GridRow("ER-GAT MF", {"backbone": "gat", "selector": "mf"}, ("gat", "replay", "mf")),
+    GridRow("GAT", {"backbone": "gat", "method": "finetune"}),
+    GridRow("ER-GAT Random", {"backbone": "gat", "selector": "random"}),
+    GridRow("ER-GAT MF", {"backbone": "gat", "selector": "mf"}),
     GridRow("ER-GAT IM, test", {"backbone": "gat", "selector": "im", "selector_options": {"target": "test"}}),
     GridRow("ER-GAT Nobody", {"backbone": "gat", "selector": "nobody"}),
     GridRow("joint", {"backbone": "gat", "method": "joint"}, block="bounds"),

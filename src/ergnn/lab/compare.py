@@ -14,13 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from ergnn.lab.contenders import CompareOptions, Entry, Trial, largest_within, members, plan, trial_settings
+from ergnn.lab.contenders import CompareOptions, Entry, Trial, members, plan, trial_settings
 from ergnn.lab.engines import Engine, Outcome
 from ergnn.lab.grid_runner import GridRunner, open_grid
 from ergnn.lab.run import BATCH
 from ergnn.learning.metrics import average_accuracy
 
 SEARCH_STORE = "search.sqlite"
+MAX_PROBES = 8
+"""Sizes to measure at most; bytes are nearly linear in the size, so that two or three are usual."""
+FULL = 0.95
+"""A memory of this share of the budget is large enough."""
 
 
 @dataclass(frozen=True)
@@ -38,24 +42,32 @@ def fit_memory(entry: Entry) -> Generator[dict[str, Any], int, dict[str, Any]]:
 
     A method with the option ``budget_bytes`` removes what is too much itself, and is given the largest size. If the
     smallest memory of every mode is above the budget, it is returned nevertheless.
+
+    Bytes must not decrease with the size. The next size is where the line through the last two measurements meets the
+    budget, limited to the sizes that are still possible. The search ends early at :data:`FULL` of the budget.
     """
     assert entry.sizes is not None
-    option, largest = entry.sizes
+    (option, largest), budget = entry.sizes, entry.budget
     for mode in entry.modes:
         smallest = yield {**mode, option: 1}
-        if smallest > entry.budget:
+        if smallest > budget:
             continue
         if entry.limits_itself:
-            full = {**mode, option: largest, "budget_bytes": entry.budget}
-            if (yield full) <= entry.budget:
+            full = {**mode, option: largest, "budget_bytes": budget}
+            if (yield full) <= budget:
                 return full
-        search = largest_within(entry.budget, largest, smallest)
-        try:
-            size = next(search)
-            while True:
-                size = search.send((yield {**mode, option: size}))
-        except StopIteration as end:
-            return {**mode, option: end.value}
+        low, low_bytes, high, slope = 1, smallest, largest + 1, max(float(smallest), 1.0)
+        for _ in range(MAX_PROBES):
+            if high - low <= 1 or low_bytes >= FULL * budget:
+                break
+            size = min(max(low + int((budget - low_bytes) / slope), low + 1), high - 1)
+            measured = yield {**mode, option: size}
+            slope = max((measured - low_bytes) / (size - low), 1.0)
+            if measured > budget:
+                high = size
+            else:
+                low, low_bytes = size, measured
+        return {**mode, option: low}
     return {**entry.modes[-1], option: 1}
 
 

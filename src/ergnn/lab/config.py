@@ -1,10 +1,11 @@
-"""The configuration of a run, shared by the command line, TOML files and Python.
+"""The configuration of a run, shared by the command line, TOML files and Python, and its key in the store.
 
 Torch is imported only when a configuration is resolved, so usage errors appear at once.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 import sys
@@ -39,6 +40,20 @@ INPUTS = ("features", "deepwalk", "node2vec")
 NAMED_SPLITS = ("auto", "public", "seeded", "validation", "folds", "tuned")
 DENOMINATORS = ("M-1", "M")
 SCORED_NODES = ("test", "val")
+
+KEY_SCHEMA = 2
+"""Part of every key. Increment it when the meaning or default of an existing setting or of an option of a method,
+selector or backbone changes (keys do not contain defaults). Stores stay readable; their runs are not reused."""
+
+WHICH_MEMBERS = ("seeds", "first_seed", "orders")
+NOT_DECIDING = ("denominator", "device")
+"""Settings that do not change the results (except for rounding)."""
+
+ALWAYS = (
+    *("dataset", "backbone", "method", "protocol", "split", "class_order", "head", "edges", "leftover"),
+    *("classes_per_task", "epochs", "lr", "weight_decay", "optimizer", "backbone_options"),
+)
+"""Settings that are part of the key even at their default, because protocols and backbones set them."""
 
 
 @dataclass(frozen=True, init=False)
@@ -110,7 +125,8 @@ class RunConfig:
         **settings: Any,
     ) -> None:
         run = {f.name: settings.pop(f.name, default_of(f)) for f in RUN_FIELDS if f.name != "dataset"}
-        given = {} if learner is None else _settings(learner, explicit)
+        implied = set() if explicit is None else _LEARNER_NAMES - {*explicit, "method_options"}
+        given = {} if learner is None else {k: v for k, v in learner.settings().items() if k not in implied}
         given = {k: v for k, v in {**given, **settings}.items() if k != "seed" and (k, v) != ("backbone", "auto")}
         set_field = object.__setattr__  # the dataclass is frozen
         for name, value in {"dataset": dataset, **run, "explicit": frozenset(given)}.items():
@@ -168,11 +184,14 @@ class RunConfig:
 
     def flat(self) -> dict[str, Any]:
         """Return all settings of the run and the learner by name; ``RunConfig(**flat)`` is the same configuration."""
-        return {**{f.name: getattr(self, f.name) for f in RUN_FIELDS}, **_settings(self.learner, None)}
+        settings = {**{f.name: getattr(self, f.name) for f in RUN_FIELDS}, **self.learner.settings()}
+        del settings["seed"]
+        return settings
 
     def given(self) -> dict[str, Any]:
         """Return :meth:`flat` without settings of the learner that follow from protocol, scenario and input."""
-        return {**{f.name: getattr(self, f.name) for f in RUN_FIELDS}, **_settings(self.learner, self.explicit)}
+        implied = _LEARNER_NAMES - {*self.explicit, "method_options"}
+        return {name: value for name, value in self.flat().items() if name not in implied}
 
     def check(self) -> None:
         """Check everything that can be checked without loading data."""
@@ -229,17 +248,10 @@ def default_of(f: Field[Any]) -> Any:
     return f.default_factory() if f.default_factory is not MISSING else f.default
 
 
-def _settings(learner: LearnerConfig, explicit: Collection[str] | None) -> dict[str, Any]:
-    """Return flat settings of a learner without its seed; of its fields only explicit ones, if not None."""
-    omitted = (
-        {"seed"} if explicit is None else {f.name for f in LEARNER_FIELDS} - {*explicit, "method_options"} | {"seed"}
-    )
-    return {name: value for name, value in learner.settings().items() if name not in omitted}
-
-
 RUN_FIELDS = tuple(f for f in fields(RunConfig) if f.name not in ("learner", "explicit"))
 LEARNER_FIELDS = tuple(f for f in fields(LearnerConfig) if f.name != "seed")
 """Settings of the learner in a run, except for the seed."""
+_LEARNER_NAMES = {f.name for f in LEARNER_FIELDS}
 
 DEFAULTS = {f.name: default_of(f) for f in (*RUN_FIELDS, *LEARNER_FIELDS)}
 """Flat settings and their defaults, except for the options of methods, whose constructors define them."""
@@ -258,6 +270,46 @@ def command_of(config: RunConfig) -> str:
             value = ",".join(map(str, value))
         words += ["--" + name.replace("_", "-"), str(value).lower() if isinstance(value, bool) else str(value)]
     return shlex.join(words)
+
+
+def member_config(config: RunConfig) -> dict[str, Any]:
+    """Return the settings of a resolved configuration that determine its results, without seed and class order.
+
+    Options of the method, and settings that are not in :data:`ALWAYS`, are omitted if they have their default value, so
+    later versions of the package with more settings still find earlier runs.
+    """
+    return {
+        name: value
+        for name, value in config.flat().items()
+        if name not in (*WHICH_MEMBERS, *NOT_DECIDING) and (name in ALWAYS or value != DEFAULTS.get(name, ...))
+    }
+
+
+def member_key(config: RunConfig, seed: int, order: int) -> str:
+    """Return the SHA-256 of the canonical JSON of a member: settings, seed, class order and key schema."""
+    member = {"schema": KEY_SCHEMA, "config": member_config(config), "seed": seed, "order": order}
+    return hashlib.sha256(canonical_json(member).encode()).hexdigest()
+
+
+def canonical_json(value: Any) -> str:
+    """Return the same text for equal values: sorted keys, no spaces, integers without a fraction.
+
+    >>> canonical_json({"b": 1.0, "a": (0.5, None)})
+    '{"a":[0.5,null],"b":1}'
+    """
+    return json.dumps(_canonical(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _canonical(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _canonical(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_canonical(inner) for inner in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise InputError(f"{value!r} cannot be part of a stored configuration; use numbers, strings, lists and mappings")
 
 
 def read_config(path: str | Path) -> dict[str, Any]:

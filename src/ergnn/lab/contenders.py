@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from random import Random
@@ -41,6 +41,11 @@ DATASETS_COMPARED = (
 )
 """Data sets of the benchmark, the fastest first."""
 SCENARIOS_COMPARED = ("task", "class", "domain")
+TRAINING = {"lr": (0.002, 0.005, 0.01, 0.02), "weight_decay": (0.0, 3e-5, 5e-4)}
+"""Values to try with every method that trains."""
+TUNED_TRAINING = {"lr": (5e-4, 0.001, 0.002, 0.005), "weight_decay": (0.0, 3e-5, 5e-4)}
+WIDTHS = (64, 128, 256)
+"""The same for a preset of networks, and the units per layer that every method that trains may have."""
 QUICK: dict[str, Any] = {"datasets": ("cora", "citeseer"), "seeds": 2, "class_orders": 1, "epochs": 20, "trials": 2}
 
 
@@ -136,7 +141,7 @@ class Entry:
         limits_itself: whether the method has the option ``budget_bytes``.
         modes: settings to scale the memory with, the first that fits is used.
         needs_graph: whether the method needs the graph of earlier tasks, which no budget counts.
-        memory: settings found by :func:`fit_memory`.
+        memory: settings found by :func:`ergnn.lab.compare.fit_memory`.
         trials: results of the search.
         runs: the reported runs.
     """
@@ -164,6 +169,11 @@ class Entry:
     def nbytes(self) -> float:
         """Mean size of the memory at the end of the stream."""
         return float(np.mean([run.buffer_bytes for run in self.runs]))
+
+    @property
+    def seconds(self) -> float:
+        """Mean seconds of a run."""
+        return float(np.mean([run.seconds for run in self.runs]))
 
     @property
     def above_budget(self) -> bool:
@@ -314,45 +324,6 @@ def _entry(condition: Condition, options: CompareOptions, label: str, streams: S
         space=space,
         memory={"per_class": min(ROWS, max(counts))} if fixed_memory else {},
     )
-
-
-MAX_PROBES = 8
-"""Sizes to measure at most; bytes are nearly linear in the size, so that two or three are usual."""
-FULL = 0.95
-"""A memory of this share of the budget is large enough."""
-
-TRAINING = {"lr": (0.002, 0.005, 0.01, 0.02), "weight_decay": (0.0, 3e-5, 5e-4)}
-"""Values to try with every method that trains."""
-TUNED_TRAINING = {"lr": (5e-4, 0.001, 0.002, 0.005), "weight_decay": (0.0, 3e-5, 5e-4)}
-WIDTHS = (64, 128, 256)
-"""The same for a preset of networks, and the units per layer that every method that trains may have."""
-
-
-def largest_within(budget: int, largest: int, smallest: int) -> Generator[int, int, int]:
-    """Yield sizes to measure and receive their bytes; return the largest size within the budget, 0 if there is none.
-
-    Bytes must not decrease with the size. The next size is where the line through the last two measurements meets the
-    budget, limited to the sizes that are still possible. The search ends early at :data:`FULL` of the budget.
-
-    Args:
-        budget: bytes.
-        largest: the largest size to consider.
-        smallest: bytes of size 1.
-    """
-    if smallest > budget:
-        return 0
-    low, low_bytes, high, slope = 1, smallest, largest + 1, max(float(smallest), 1.0)
-    for _ in range(MAX_PROBES):
-        if high - low <= 1 or low_bytes >= FULL * budget:
-            break
-        size = min(max(low + int((budget - low_bytes) / slope), low + 1), high - 1)
-        measured = yield size
-        slope = max((measured - low_bytes) / (size - low), 1.0)
-        if measured > budget:
-            high = size
-        else:
-            low, low_bytes = size, measured
-    return low
 
 
 def trial_settings(

@@ -12,9 +12,6 @@ from typing import Any
 
 from ergnn.lab.paper import GRAPHS, PaperResult
 
-PaperKey = tuple[str, str, str | None]
-"""Backbone, method and selector, as in :mod:`ergnn.lab.paper`."""
-
 
 @dataclass(frozen=True)
 class GridRow:
@@ -23,7 +20,6 @@ class GridRow:
     Args:
         label: displayed label.
         settings: fields of :class:`RunConfig`.
-        paper: key of the same row in the paper, if any.
         block: ``paper`` (rows of the paper), ``control``, ``ours`` (selectors not in the paper) or ``bounds``.
         quick: additional settings of a quick run.
         by_dataset: additional settings on a data set.
@@ -32,7 +28,6 @@ class GridRow:
 
     label: str
     settings: Mapping[str, Any]
-    paper: PaperKey | None = None
     block: str = "paper"
     quick: Mapping[str, Any] = field(default_factory=dict)
     by_dataset: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -92,17 +87,16 @@ class Experiment:
 
 
 def _finetune(label: str, backbone: str) -> GridRow:
-    return GridRow(label, {"backbone": backbone, "method": "finetune"}, (backbone, "finetune", None))
+    return GridRow(label, {"backbone": backbone, "method": "finetune"})
 
 
 def _walks(label: str, kind: str) -> GridRow:
     settings = {"backbone": "mlp", "method": "finetune", "input": kind}
-    return GridRow(label, settings, (kind, "finetune", None), quick={"input_options": {"walks": 3}})
+    return GridRow(label, settings, quick={"input_options": {"walks": 3}})
 
 
 def _replay(label: str, selector: str, backbone: str = "gat", block: str = "paper", **settings: Any) -> GridRow:
-    key = (backbone, "replay", selector) if block == "paper" else None
-    return GridRow(label, {"backbone": backbone, "method": "replay", "selector": selector, **settings}, key, block)
+    return GridRow(label, {"backbone": backbone, "method": "replay", "selector": selector, **settings}, block)
 
 
 RANDOM, MF_STAR = "ER-GAT Random", "ER-GAT MF*"
@@ -172,22 +166,19 @@ TABLE_3 = Experiment(
 )
 
 
-def _image(label: str, method: str, **settings: Any) -> GridRow:
-    return GridRow(label, {"method": method, **settings}, ("mlp", method, settings.get("selector")))
-
-
 def _image_replay(label: str, selector: str, **settings: Any) -> GridRow:
-    return _image(label, "replay", selector=selector, loss_scale="balanced", replay="isolated", **settings)
+    common = {"method": "replay", "loss_scale": "balanced", "replay": "isolated"}
+    return GridRow(label, {**common, "selector": selector, **settings})
 
 
 TABLE_4 = Experiment(
     "table4",
     "Table 4. Permuted MNIST",
     (
-        _image("FINETUNE", "finetune"),
-        _image("EWC", "ewc", lam=3.0),
-        _image("GEM", "gem", replay="isolated"),
-        _image("A-GEM", "agem", replay="isolated"),
+        GridRow("FINETUNE", {"method": "finetune"}),
+        GridRow("EWC", {"method": "ewc", "lam": 3.0}),
+        GridRow("GEM", {"method": "gem", "replay": "isolated"}),
+        GridRow("A-GEM", {"method": "agem", "replay": "isolated"}),
         _image_replay("replay Random", "random"),
         _image_replay("replay MF*", "mf*"),
         _image_replay("replay IM", "im", selector_options={"damping": 0.1}),
@@ -211,7 +202,7 @@ FIGURE_3 = Experiment(
     "Figure 3. Forgetting mean against e, the number of stored nodes per class",
     (
         *(
-            GridRow(f"{row.label}, e = {count}", {**row.settings, "per_class": count}, None, row.block)
+            GridRow(f"{row.label}, e = {count}", {**row.settings, "per_class": count}, row.block)
             for row in (ER_GAT[0], ER_GAT[2], ER_GAT[5], *OURS[1:3])
             for count in COUNTS
         ),
@@ -248,7 +239,7 @@ def _class_incremental() -> tuple[GridRow, ...]:
         GridRow("analytic, GCN student", {"method": "analytic", "backbone": "gcn", "student": True}, block="ours"),
     )
     return tuple(
-        GridRow(f"{row.label}, edges {edges}", {**row.settings, "edges": edges}, None, row.block)
+        GridRow(f"{row.label}, edges {edges}", {**row.settings, "edges": edges}, row.block)
         for edges in ("all", "seen")
         for row in rows
     )

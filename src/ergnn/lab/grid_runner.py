@@ -12,9 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ergnn.config.errors import ErgnnError, InputError
-from ergnn.lab.config import RunConfig
+from ergnn.lab.config import RunConfig, member_key
 from ergnn.lab.engines import Engine, LocalEngine, Outcome, Unit
-from ergnn.lab.keys import member_key
 from ergnn.lab.result import StoredRun
 from ergnn.lab.run import BATCH, members_of
 from ergnn.lab.store import RunStore

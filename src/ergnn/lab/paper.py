@@ -18,7 +18,7 @@ PER_CLASS = 1
 class PaperResult(TypedDict, total=False):
     """One printed row as fractions, by measure; ``pm`` of the ER-GNN paper is None if only FM is printed.
 
-    ``table`` is the number of the ER-GNN paper's table, ``experiment`` the name of another published table.
+    ``table`` is the number of the ER-GNN paper's table.
     """
 
     pm: float | None
@@ -27,7 +27,6 @@ class PaperResult(TypedDict, total=False):
     score: float
     bwt: float
     table: int
-    experiment: str
 
 
 GRAPHS = ("cora", "citeseer", "reddit")

@@ -18,7 +18,7 @@ from ergnn.lab.config import RunConfig, command_of
 from ergnn.lab.engines import Engine, Outcome
 from ergnn.lab.grid import CLASS_INCREMENTAL, PAPER, TABLE_4, Experiment, GridRow
 from ergnn.lab.grid_runner import GridRunner, open_grid
-from ergnn.lab.paper import PaperResult, paper_result
+from ergnn.lab.paper import PER_CLASS, PaperResult, paper_result
 from ergnn.lab.published import PUBLISHED
 from ergnn.lab.report.rows import ResultRow
 from ergnn.lab.result import StoredRun
@@ -63,6 +63,7 @@ class GridCell:
     """A row on one data set with one protocol: a configuration and its runs, or the reason why they are unavailable.
 
     Attributes:
+        paper: the printed numbers of this row.
         data: the data actually used, e.g. ``permuted-digits`` instead of ``permuted-mnist``.
     """
 
@@ -70,6 +71,7 @@ class GridCell:
     row: GridRow
     dataset: str
     protocol: str
+    paper: PaperResult | None = None
     given: RunConfig | None = None
     reason: str = ""
     notes: tuple[str, ...] = ()
@@ -100,15 +102,6 @@ class GridCell:
     @property
     def group(self) -> str:
         return f"{self.dataset} · {self.protocol}"
-
-    @property
-    def paper(self) -> PaperResult | None:
-        """The printed numbers of this row."""
-        if self.dataset in self.row.published:
-            return self.row.published[self.dataset]
-        if self.result:
-            return self.result.paper
-        return None if self.row.paper is None else paper_result(self.dataset, *self.row.paper)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the row, the paper's numbers and ours, and the command, for JSON."""
@@ -171,9 +164,11 @@ def cells(experiment: Experiment, options: Options) -> list[GridCell]:
 def _cell(
     experiment: Experiment, row: GridRow, dataset: str, protocol: str, options: Options, streams: StreamCache
 ) -> GridCell:
-    if not row.settings:
-        return GridCell(experiment.name, row, dataset, protocol, reason="not implemented")
     settings = experiment.settings(row, dataset)
+    paper = row.published.get(dataset) if experiment.published else _printed(dataset, settings)
+    cell = GridCell(experiment.name, row, dataset, protocol, paper)
+    if not row.settings:
+        return replace(cell, reason="not implemented")
     settings |= _members(experiment, protocol, dataset, options, settings.get("seeds", 10))
     if options.quick:
         settings = {**settings, **experiment.quick, **row.quick}
@@ -181,10 +176,17 @@ def _cell(
         given = RunConfig(dataset=dataset, protocol=protocol, device=options.device, **settings)
         preset, _ = check_run(given.resolved(), streams)
     except (ErgnnError, ImportError) as error:
-        return GridCell(experiment.name, row, dataset, protocol, reason=str(error))
+        return replace(cell, reason=str(error))
     # the split actually used: stored runs on a public and on a seeded split must not be confused
     given = replace(given, split=preset.split)
-    return GridCell(experiment.name, row, dataset, protocol, given, notes=preset.notes, data=preset.stream.name)
+    return replace(cell, given=given, notes=preset.notes, data=preset.stream.name)
+
+
+def _printed(dataset: str, settings: Mapping[str, Any]) -> PaperResult | None:
+    """Return the paper's numbers of a row."""
+    backbone, method = settings.get("input", settings.get("backbone", "")), settings.get("method", "replay")
+    per_class = settings.get("per_class", PER_CLASS)
+    return paper_result(dataset, backbone, method, settings.get("selector"), per_class, settings.get("head"))
 
 
 def datasets_of(experiment: Experiment, options: Options) -> Sequence[str]:
@@ -239,15 +241,15 @@ def reproduce(
         _check_same_data(opened, data)
     runner = GridRunner(path, engine, accept=partial(_other_data, data), on_plan=on_plan, on_done=on_done)
     results = iter(runner("runs", [cell.config for cell in available]))
-    done = {
-        name: [cell if cell.given is None else _finished(cell, next(results)) for cell in grid]
-        for name, grid in planned.items()
-    }
+
+    def finished(cell: GridCell) -> GridCell:
+        if cell.given is None:
+            return cell
+        result = next(results)
+        return replace(cell, reason=result) if isinstance(result, str) else replace(cell, runs=result)
+
+    done = {name: [finished(cell) for cell in grid] for name, grid in planned.items()}
     return Reproduced(done, path, runner.failed, len(runner.outcomes) - len(runner.failed))
-
-
-def _finished(cell: GridCell, result: list[StoredRun] | str) -> GridCell:
-    return replace(cell, reason=result) if isinstance(result, str) else replace(cell, runs=result)
 
 
 def _other_data(data: Mapping[str, str], outcome: Outcome) -> str:

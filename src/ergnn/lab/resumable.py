@@ -13,8 +13,7 @@ from ergnn.config.errors import InputError
 from ergnn.config.files import replacing
 from ergnn.data import TaskStream
 from ergnn.engine.distributed import Ranks, RanksError, broadcast, check_agreement, joined
-from ergnn.lab.config import RunConfig
-from ergnn.lab.keys import member_key
+from ergnn.lab.config import RunConfig, member_key
 from ergnn.lab.result import Member, RunResult, SeedResult
 from ergnn.lab.run import BATCH, Progress, members_of, peak_memory_mb, run_members, run_result
 from ergnn.lab.store import RunStore

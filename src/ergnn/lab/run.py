@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from functools import partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,29 +57,24 @@ def streams_of(config: RunConfig, members: Sequence[Member], graphs: GraphCache 
         graphs: see :func:`ergnn.data.make_stream`.
     """
     graphs = {} if graphs is None else graphs
-    made: dict[tuple[int, int], PresetStream] = {}
-    first: dict[int, PresetStream] = {}  # of each order
+    first = (0, members[0][1]) if members else (0, 0)
 
+    @cache
     def make(seed: int, order: int) -> PresetStream:
         preset = make_config_stream(config, seed, order, graphs)
-        for other in first.values():
-            preset = preset._replace(stream=share_graphs(preset.stream, other.stream))
-        return preset
+        if (seed, order) == first:
+            return preset
+        like = make(0, order) if seed else make(*first)
+        return preset._replace(stream=share_graphs(preset.stream, like.stream))
 
-    streams = []
-    for seed, order in members:
-        if order not in first:
-            first[order] = made[0, order] = make(0, order)
-        key = (seed if first[order].split not in ("public", "tuned") else 0, order)
-        if key not in made:
-            made[key] = make(*key)
-        streams.append(made[key])
-    return streams
+    same_split = make(*first).split in ("public", "tuned")
+    return [make(0 if same_split else seed, order) for seed, order in members]
 
 
 def make_config_stream(
     config: RunConfig, split_seed: int, order: int, graphs: GraphCache | None = None
 ) -> PresetStream:
+    """Return the stream of a configuration; ``graphs`` as in :func:`ergnn.data.make_stream`."""
     settings: dict[str, Any] = {**config.stream_settings, "class_order": config.parsed_class_order()}
     preset = make_stream(
         config.dataset,
@@ -129,7 +124,11 @@ def _moved(presets: Sequence[PresetStream], device: str) -> list[PresetStream]:
 
 def make_learner(config: RunConfig, seed: int) -> Learner:
     """Create the learner of one seed of a configuration."""
-    return Learner(replace(config.learner, seed=seed, method=deepcopy(config.learner.method)))
+    return _seeded(config.learner, seed)
+
+
+def _seeded(config: LearnerConfig, seed: int) -> Learner:
+    return Learner(replace(config, seed=seed, method=deepcopy(config.method)))
 
 
 def check_run(config: RunConfig, streams: StreamCache, member: Member = (0, 0)) -> tuple[PresetStream, Learner]:
@@ -146,18 +145,6 @@ Learn = Callable[[Sequence[Member], Sequence[Learner], Sequence[TaskStream], Pro
 """Lets the learners of the given members learn their streams, and scores them."""
 
 
-def learn_streams(
-    members: Sequence[Member],
-    learners: Sequence[Learner],
-    streams: Sequence[TaskStream],
-    progress: Progress | None = None,
-    split: str = "test",
-) -> list[AccuracyMatrix]:
-    """Let all learners learn their streams, trained together; ``split`` are the nodes to score on."""
-    counter = [] if progress is None else [EpochCallback(lambda _: progress(1))]
-    return evaluate_streams(learners, streams, split=split, callbacks=counter)
-
-
 def run_members(
     config: RunConfig,
     members: Sequence[Member] | None = None,
@@ -169,43 +156,52 @@ def run_members(
     """Yield the results of members of a resolved configuration (by default all), in batches of ``batch``."""
     members = members_of(config) if members is None else members
     device = str(config.learner.device)
-    learn = learn or partial(learn_streams, split=config.score)
     Learner(config.learner)  # refuses an unavailable device before any work
+    is_walked = config.input != "features"
+    presets = (cache or StreamCache()).get(config, members, "cpu" if is_walked else device)
 
     def walked(stream: TaskStream, seed: int) -> TaskStream:
         return walk_stream(stream, config.input, seed, **config.input_options).to(device)
 
-    walks = config.input != "features"
-    presets = (StreamCache() if cache is None else cache).get(config, members, "cpu" if walks else device)
-    stream_for = walked if walks else lambda stream, _: stream
-    return _run_members(config.learner, members, presets, learn, batch, progress, stream_for, config.score)
+    stream_for = walked if is_walked else None
+    return _run_members(config.learner, members, presets, progress, batch, learn, stream_for, config.score)
 
 
 def _run_members(
     config: LearnerConfig,
     members: Sequence[Member],
     presets: Sequence[PresetStream],
-    learn: Learn,
+    progress: Progress | None,
     batch: int = BATCH,
-    progress: Progress | None = None,
-    stream_for: Callable[[TaskStream, int], TaskStream] = lambda stream, _: stream,
+    learn: Learn | None = None,
+    stream_for: Callable[[TaskStream, int], TaskStream] | None = None,
     split: str = "test",
 ) -> Iterator[list[SeedResult]]:
-    """Yield the results of members in batches; ``stream_for`` turns a stream into that of a seed."""
+    """Yield the results of members in batches.
+
+    Args:
+        learn: by default, all learners are trained together.
+        stream_for: turns a stream into that of a seed.
+        split: nodes to score on.
+    """
     for preset in {id(preset): preset for preset in presets}.values():
         check_stream(Learner(config), preset.stream)
+    counter = [] if progress is None else [EpochCallback(lambda _: progress(1))]
     for at in range(0, len(members), batch):
         start = time.perf_counter()
         trained, theirs = members[at : at + batch], presets[at : at + batch]
-        learners = [Learner(replace(config, seed=seed, method=deepcopy(config.method))) for seed, _ in trained]
-        streams = [stream_for(preset.stream, seed) for (seed, _), preset in zip(trained, theirs, strict=True)]
-        matrices = learn(trained, learners, streams, progress)
+        learners = [_seeded(config, seed) for seed, _ in trained]
+        streams = [preset.stream for preset in theirs]
+        if stream_for is not None:
+            streams = [stream_for(stream, seed) for (seed, _), stream in zip(trained, streams, strict=True)]
+        if learn is None:
+            matrices = evaluate_streams(learners, streams, split=split, callbacks=counter)
+        else:
+            matrices = learn(trained, learners, streams, progress)
         seconds = (time.perf_counter() - start) / len(trained)
+        areas = [area_at_end(learner, stream, split) for learner, stream in zip(learners, streams, strict=True)]
         yield [
-            _seed_result(member, preset, learner, matrix, seconds, area_at_end(learner, stream, split))
-            for member, preset, learner, stream, matrix in zip(
-                trained, theirs, learners, streams, matrices, strict=True
-            )
+            _seed_result(*values, seconds) for values in zip(trained, theirs, learners, matrices, areas, strict=True)
         ]
 
 
@@ -223,7 +219,7 @@ def area_at_end(learner: Learner, stream: TaskStream, split: str) -> float | Non
 
 
 def _seed_result(
-    member: Member, preset: PresetStream, learner: Learner, matrix: AccuracyMatrix, seconds: float, area: float | None
+    member: Member, preset: PresetStream, learner: Learner, matrix: AccuracyMatrix, area: float | None, seconds: float
 ) -> SeedResult:
     buffer, names = learner.method.buffer, preset.stream[0].graph.class_names
     history = [
@@ -282,8 +278,7 @@ def run(
         raise InputError(f"denominator is {denominator!r}; choose one of: {', '.join(DENOMINATORS)}")
     members = [(seed, 0) for seed in chosen]
     presets = [PresetStream(what.to(str(resolved.device)), "given", what.notes)] * len(members)
-    batches = _run_members(resolved, members, presets, learn_streams, progress=progress)
-    results = tuple(result for done in batches for result in done)
+    results = tuple(result for done in _run_members(resolved, members, presets, progress) for result in done)
     seconds, memory = time.perf_counter() - start, peak_memory_mb(str(resolved.device))
     return RunResult(what.name, resolved, results, seconds, memory, denominator)  # type: ignore[arg-type]
 

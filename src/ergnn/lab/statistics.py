@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from ergnn.config.errors import InputError, UnknownNameError
+from ergnn.config.errors import InputError
 from ergnn.lab.result import Member
 from ergnn.learning import metrics
-from ergnn.learning.metrics import AccuracyMatrix, Summary, summarize
+from ergnn.learning.metrics import Summary, summarize
 
 ALPHA = 0.05
 MEASURES = {
@@ -29,13 +29,6 @@ MEASURES = {
     "af": metrics.average_forgetting,
     "bwt": metrics.backward_transfer,
 }
-
-
-def measure(name: str, matrix: AccuracyMatrix) -> float:
-    """Return PM, FM (over M−1), AA, AF or BWT of one run, by short name."""
-    if name not in MEASURES:
-        raise UnknownNameError("measure", name, MEASURES)
-    return MEASURES[name](matrix)
 
 
 def wilcoxon(differences: Sequence[float]) -> float:
@@ -87,13 +80,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class PairedTest:
-    """One row against the baseline on one data set.
+    """One row against the baseline on one data set: the mean of the paired differences, row minus baseline.
 
-    Attributes:
-        group: common settings of both rows, e.g. the data set.
-        difference: mean of the paired differences, row minus baseline, with its 95 % interval.
-        p: p-value of the signed-rank test.
-        p_holm: the p-value adjusted for the family.
+    ``group`` has the common settings of both rows, e.g. the data set; ``p_holm`` is p adjusted for the family.
     """
 
     group: str

@@ -24,8 +24,7 @@ from typing import Any
 
 from ergnn import __version__
 from ergnn.config.errors import InputError
-from ergnn.lab.config import RunConfig
-from ergnn.lab.keys import member_config, member_key
+from ergnn.lab.config import RunConfig, member_config, member_key
 from ergnn.lab.result import COLUMNS, Member, RunResult, SeedResult, StoredRun
 from ergnn.lab.run import members_of, peak_memory_mb, run_result
 from ergnn.learning.resolve import options_in_effect

@@ -13,8 +13,8 @@ At each task:
    nodes of the current task (and those stored by its method). Earlier tasks are scored with the latest vectors, so
    scores drop by the classifier's forgetting and by the drift of the vectors.
 
-A walk goes from the source to the target of an edge and ends early at a node without outgoing edges; missing nodes are
-filled with :data:`ENDED`. All walks are sampled in parallel, step by step.
+A walk goes from the source to the target of an edge and ends early at a node without outgoing edges; the rest is filled
+with :data:`ENDED`. All walks are sampled in parallel, step by step.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ from ergnn.data.stream import Task, TaskStream
 
 ENDED = -1
 """Placeholder for nodes after the end of a walk."""
-BLOCK = 4096
-"""Walks converted to Python lists per block."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,11 @@ class WalkSettings:
         length: nodes per walk.
         p: return parameter of Node2Vec; ``p = q = 1`` is DeepWalk.
         q: in-out parameter of Node2Vec.
-        dim, window, negative, epochs, lr: see :class:`SkipGram`.
+        dim: vector size.
+        window: nodes within this many steps are each other's context (gensim draws 1 to ``window`` per node).
+        negative: noise nodes per pair.
+        epochs: passes over the walks.
+        lr: initial learning rate; it falls linearly to 0.0001 at each task.
         normalize: scale vectors to length 1; a raw vector's length reflects how often its node was trained on.
     """
 
@@ -106,14 +108,17 @@ def walk_stream(stream: TaskStream, kind: str = "deepwalk", seed: int = 0, **set
     """
     chosen = walk_settings(kind, **settings)
     generator = torch.Generator().manual_seed(seed)
-    skip_gram = SkipGram(chosen.dim, chosen.window, chosen.negative, chosen.epochs, chosen.lr, seed)
+    skip_gram = SkipGram(chosen, seed)
     tasks: list[Task] = []
     seen: list[int] = []
     for task in stream:
         graph = task.graph
         graph.require_unweighted(f"an embedding by {kind}")
         seen.extend(task.classes)
-        skip_gram.train(_walks(graph.to("cpu"), visible_nodes(graph, seen), chosen, generator))
+        nodes = visible_nodes(graph, seen)
+        starts = torch.cat([nodes[torch.randperm(nodes.numel(), generator=generator)] for _ in range(chosen.walks)])
+        neighbors = Neighbors(graph.edge_index.cpu(), graph.num_nodes)
+        skip_gram.train(random_walks(neighbors, starts, chosen.length, generator, chosen.p, chosen.q))
         vectors = skip_gram.vectors(graph.num_nodes)
         vectors = F.normalize(vectors, dim=1) if chosen.normalize else vectors
         tasks.append(replace(task, graph=replace(graph, x=vectors.to(graph.device))))
@@ -129,26 +134,14 @@ def visible_nodes(graph: Graph, classes: list[int]) -> Tensor:
     return torch.from_numpy(np.flatnonzero(np.isin(component, component[of_class])))
 
 
-def _walks(graph: Graph, nodes: Tensor, settings: WalkSettings, generator: torch.Generator) -> Tensor:
-    """Sample ``settings.walks`` walks from every node, in rounds of random order."""
-    neighbors = Neighbors(graph.edge_index, graph.num_nodes)
-    starts = [nodes[torch.randperm(nodes.numel(), generator=generator)] for _ in range(settings.walks)]
-    return random_walks(neighbors, torch.cat(starts), settings.length, generator, settings.p, settings.q)
-
-
 class Neighbors:
-    """The targets of every node's edges in CSR form; duplicate edges count once.
-
-    Args:
-        edge_index: ``[2, m]``, sources in row 0.
-        num_nodes: nodes are 0 to ``num_nodes − 1``.
-    """
+    """The targets of every node's edges in CSR form; duplicate edges count once."""
 
     def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
         self.num_nodes = num_nodes
         self._keys = torch.unique(edge_index[0] * num_nodes + edge_index[1])  # sorted by source, then target
-        self.targets = self._keys % max(num_nodes, 1)
-        self.degree = torch.bincount(self._keys // max(num_nodes, 1), minlength=num_nodes)
+        self.targets = self._keys % num_nodes
+        self.degree = torch.bincount(self._keys // num_nodes, minlength=num_nodes)
         self.start = self.degree.cumsum(0) - self.degree
 
     def pick(self, nodes: Tensor, generator: torch.Generator) -> Tensor:
@@ -159,8 +152,6 @@ class Neighbors:
 
     def linked(self, sources: Tensor, targets: Tensor) -> Tensor:
         """Return whether each pair is connected by an edge."""
-        if not self._keys.numel():
-            return torch.zeros_like(sources, dtype=torch.bool)
         key = sources * self.num_nodes + targets
         at = torch.searchsorted(self._keys, key).clamp(max=self._keys.numel() - 1)
         return self._keys[at] == key
@@ -187,11 +178,6 @@ def random_walks(
 
     The biased step uses rejection sampling: it draws a uniform neighbor and accepts it with probability
     ``weight / max(1, 1/p, 1/q)``. This is exact, needs no table per edge, and is as fast at hubs as elsewhere.
-
-    Args:
-        generator: generator of all draws, on the same device as the graph.
-        p: return parameter.
-        q: in-out parameter.
     """
     walks = torch.full((starts.numel(), length), ENDED, dtype=torch.long, device=starts.device)
     walks[:, 0] = starts
@@ -238,34 +224,24 @@ class SkipGram:
 
     There is one worker, and nothing depends on Python's string hashes, so the same seed and walks give bitwise the same
     vectors.
-
-    Args:
-        dim: vector size.
-        window: nodes within this many steps are each other's context (gensim draws 1 to ``window`` per node).
-        negative: noise nodes per pair.
-        epochs: passes over the walks.
-        lr: initial learning rate; it falls linearly to 0.0001 during each call of :meth:`train`.
-        seed: seed of the initial vectors and the noise.
     """
 
-    def __init__(
-        self, dim: int = 128, window: int = 10, negative: int = 5, epochs: int = 1, lr: float = 0.025, seed: int = 0
-    ) -> None:
+    def __init__(self, settings: WalkSettings = WalkSettings(), seed: int = 0) -> None:
         try:
             from gensim.models import Word2Vec
         except ImportError as error:
             raise InputError(
                 f"DeepWalk and Node2Vec need gensim ({error}); install it with: pip install 'ergnn[walks]'"
             ) from None
-        self.epochs = epochs
         self._started = False
         self._model: Any = Word2Vec(
-            vector_size=dim,
-            window=window,
+            vector_size=settings.dim,
+            window=settings.window,
             sg=1,
             hs=0,
-            negative=negative,
-            alpha=lr,
+            negative=settings.negative,
+            epochs=settings.epochs,
+            alpha=settings.lr,
             min_count=1,
             sample=0,
             workers=1,
@@ -277,14 +253,10 @@ class SkipGram:
         corpus = _Corpus(walks)
         if not corpus.counts:
             return
-        self._model.build_vocab_from_freq(corpus.counts, corpus_count=len(corpus.rows), update=self._started)
+        self._model.build_vocab_from_freq(corpus.counts, corpus_count=len(walks), update=self._started)
         self._started = True
-        self._model.train(
-            corpus,
-            total_examples=len(corpus.rows),
-            total_words=sum(corpus.counts.values()),
-            epochs=self.epochs,
-        )
+        total_words = sum(corpus.counts.values())
+        self._model.train(corpus, total_examples=len(walks), total_words=total_words, epochs=self._model.epochs)
 
     def vectors(self, num_nodes: int) -> Tensor:
         """Return the vectors ``[num_nodes, dim]``; zeros for nodes that no walk has visited yet."""
@@ -308,6 +280,5 @@ class _Corpus:
         self.counts = dict(zip(self.words.values(), counts.tolist(), strict=True))
 
     def __iter__(self) -> Iterator[list[str]]:
-        for start in range(0, len(self.rows), BLOCK):
-            for row in self.rows[start : start + BLOCK].tolist():
-                yield [self.words[node] for node in row if node >= 0]
+        for row in self.rows:
+            yield [self.words[node] for node in row.tolist() if node >= 0]

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from ergnn.config.errors import InputError
 
@@ -51,10 +51,8 @@ class Table:
         header: column names.
         rows: cells: strings, integers or :class:`Cell`.
         align: one letter per column, ``l``, ``c`` or ``r``; by default the first is left, the others right.
-        title: a line above the table; its caption in LaTeX and HTML.
-        groups: HTML only: names above the header, each with the number of columns it spans.
+        title: a line above the table; its caption in LaTeX.
         id: HTML only: the element's id.
-        sources: HTML only: for each row, an object with its ``badges`` and ``command``.
 
     >>> print(Table(["method", "PM"], [["finetune", "94.19"], ["replay", "95.66"]]).to_text())
      method   │    PM
@@ -67,9 +65,7 @@ class Table:
     rows: Sequence[Sequence[str | int]]
     align: str = ""
     title: str = ""
-    groups: Sequence[tuple[str, int]] = ()
     id: str = ""
-    sources: Sequence[Any] = ()
 
     def __post_init__(self) -> None:
         columns = len(self.header)

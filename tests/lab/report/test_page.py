@@ -1,6 +1,7 @@
-"""The page against its store."""
+"""The page against its store: tables, commands and figures of every stored row, for any configuration."""
 
 import re
+import xml.etree.ElementTree as ET
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -8,20 +9,28 @@ from typing import Any
 
 import pytest
 
-from ergnn.cli.main import main
+from ergnn.cli.main import main, make_parser
+from ergnn.cli.run import config_of
 from ergnn.config.errors import InputError
-from ergnn.lab.config import command_of
-from ergnn.lab.keys import member_config
+from ergnn.lab.config import command_of, member_config
 from ergnn.lab.report.page import report_page, write_page
 from ergnn.lab.report.rows import ResultRow, result_rows, settings_of
+from ergnn.lab.report.tables import result_table
+from ergnn.lab.result import StoredRun
 from ergnn.lab.store import RunStore
+from ergnn.pages.figure_files import converter
 from lab.report.stores import configurations
 
 
 @pytest.fixture(scope="module")
-def rows(store: Path) -> list[ResultRow]:
-    with RunStore(store) as opened:
-        return result_rows(opened.runs())
+def runs(store: Path) -> list[StoredRun]:
+    with RunStore(store, create=False) as opened:
+        return opened.runs()
+
+
+@pytest.fixture(scope="module")
+def rows(runs: list[StoredRun]) -> list[ResultRow]:
+    return result_rows(runs)
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +64,12 @@ class _Balance(HTMLParser):
         assert self.open.pop() == tag
 
 
+def changed(run: StoredRun, **settings: Any) -> StoredRun:
+    """The same run under other settings."""
+    columns = {name: value for name, value in settings.items() if name in ("dataset", "per_class", "head", "backbone")}
+    return replace(run, config={**run.config, **settings}, **columns)
+
+
 def test_page_is_self_contained(page: str) -> None:
     parser = _Balance()
     parser.feed(page)
@@ -83,19 +98,15 @@ def test_table_matches_the_store(page: str, store: Path) -> None:
 
 def test_unreliable_results_are_marked(page: str, rows: list[ResultRow]) -> None:
     leaky = [row for row in rows if row.is_leaky]
-    assert [row.config["selector_options"] for row in leaky] == [{"target": "test"}]
-    assert {mark for row in rows for mark, _ in row.badges} == {"LEAKY", "OWN EDGES", "QUICK", "FEW"}
-    assert all((("OWN EDGES" in dict(row.badges)) == (row.runs[0].edges == "own")) for row in rows)
-    assert re.search(r'ER-GAT · IM \(target=test\)<abbr class="badge leaky"', page)
-    assert "· LEAKY" in page  # above its matrix
-    assert "2 epochs per task instead of 200" in page
-    assert "seeded split" in page
+    assert [(row.name, row.config["selector_options"]) for row in leaky] == [
+        ("ER-GAT · IM (target=test) (leaky)", {"target": "test"})
+    ]
+    assert all(row.name in page for row in rows)
+    for words in ("leaky: LEAKY", "OWN EDGES", "Intervals of fewer than 5 runs are unreliable", "seeded split"):
+        assert words in page
 
 
 def test_every_row_has_the_command_that_reproduces_it(page: str, rows: list[ResultRow]) -> None:
-    from ergnn.cli.main import make_parser
-    from ergnn.cli.run import config_of
-
     assert len(rows) == len(configurations())
     again = [config_of(make_parser().parse_args(row.command.split()[1:])).resolved() for row in rows]
     assert sorted(map(command_of, again)) == sorted(map(command_of, configurations()))
@@ -112,20 +123,58 @@ def test_rows_of_different_settings_never_share_a_table(rows: list[ResultRow]) -
     assert sum(len(setting.rows) for setting in settings) == len(rows)
 
 
-def test_stand_in_data_are_marked_by_what_was_recorded_not_by_words_of_a_note(rows: list[ResultRow]) -> None:
-    def marks(**recorded: Any) -> list[str]:
-        row = rows[0]
-        return [mark for mark, _ in ResultRow(row.config, [replace(run, **recorded) for run in row.runs]).badges]
-
-    assert "DIGITS" in marks(data="permuted-digits", notes=[])
-    assert "DIGITS" not in marks(data="permuted-mnist", notes=["not the digits of scikit-learn"])
-
-
 def test_text_from_a_store_cannot_become_markup(rows: list[ResultRow]) -> None:
-    run = replace(rows[0].runs[0], notes=["<script>alert(1)</script>"], class_names=["<b>"] * 7)
-    page = report_page([run])
+    page = report_page([replace(rows[0].runs[0], notes=["<script>alert(1)</script>"])])
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert(1)" in page
+
+
+def test_growth_shows_the_rows_with_the_smallest_e(runs: list[StoredRun]) -> None:
+    only = [changed(run, per_class=5) if run.method == "replay" else run for run in runs if run.per_class != 2]
+    growth = report_page(only).partition("average accuracy over the tasks seen so far")[2].partition("</svg>")[0]
+    for name in ("Random", "MF", "MF*", "IM"):
+        assert f">{name}</text>" in growth
+
+
+def test_growing_heads_are_not_compared_with_the_paper(runs: list[StoredRun]) -> None:
+    gat = [run for run in runs if (run.backbone, run.method, run.protocol) == ("gat", "finetune", "paper")]
+    (row,) = result_rows(gat)
+    assert row.paper is not None
+    (growing,) = result_rows([changed(run, head="growing") for run in gat])
+    assert growing.paper is None
+    assert "30.84" in report_page(gat)
+    assert "30.84" not in report_page([changed(run, head="growing") for run in gat])
+
+
+def test_a_table_has_columns_of_the_paper_for_measures_that_it_prints(rows: list[ResultRow]) -> None:
+    gcn = [row for row in rows if row.backbone == "gcn"]
+    table = result_table(["GCN", "other"], [*gcn, None], [gcn[0].paper, None], count_runs=True)
+    assert table.header == ["%", "PM paper", "PM ours", "diff", "FM paper", "FM ours", "diff", "AA ours", "runs"]
+    assert (table.rows[0][1], table.rows[0][-1]) == ("93.62", "2")
+    assert list(table.rows[1]) == ["other", *["–"] * 7, "0"]
+
+
+@pytest.mark.parametrize(("name", "first"), [("t.md", "## cora · "), ("t.tex", "% cora · "), ("t.txt", "cora · ")])
+def test_only_tables_are_written_to_text_files(name: str, first: str, store: Path, tmp_path: Path) -> None:
+    assert main(["report", "--store", str(store), "-o", str(tmp_path / name)]) == 0
+    text = (tmp_path / name).read_text(encoding="utf-8")
+    assert text.startswith(first)
+    assert "93.62" in text
+    assert len(re.findall(r"^.*ER-GAT.*MF.*e = 2", text, re.MULTILINE)) == 2  # the row and its command
+
+
+def test_figures_are_written_as_files(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, suffixes = tmp_path / "figures", {".svg", ".pdf"} if converter() else {".svg"}
+    arguments = ["--store", str(store), "-o", str(tmp_path / "page.html"), "--figures", str(out)]
+    assert main(["report", *arguments]) == 0
+    assert f"{out}: {7 * len(suffixes)} files" in capsys.readouterr().out
+    kinds = {path.stem.partition("-")[0] for path in out.iterdir()}
+    assert kinds == {"growth", "sweep", "matrices", "forgetting"}
+    assert {path.suffix for path in out.iterdir()} == suffixes
+    text = "".join(ET.parse(out / "growth-cora-1.svg").getroot().itertext())
+    for word in ("no replay", "Random", "MF*", "IM", "AA over the tasks so far (%)", "tasks learned"):
+        assert word in text
+    assert "ER-GAT · IM (target=test) (leaky)" in "".join(ET.parse(out / "matrices-cora-1.svg").getroot().itertext())
 
 
 def test_missing_or_empty_store_is_an_error(tmp_path: Path) -> None:

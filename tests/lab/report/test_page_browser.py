@@ -10,7 +10,7 @@ from pages.chromium import Browser, find
 
 pytestmark = pytest.mark.skipif(find() is None, reason="no chromium (or chrome) on the PATH")
 
-TABLE = 'document.querySelector("#table2 table.sortable")'
+TABLE = 'document.querySelector("#tables table.sortable")'
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def column(browser: Browser, name: str, number: int) -> list[str]:
 
 
 def test_every_figure_is_visible(browser: Browser) -> None:
-    for kind in ("growth", "sweep", "matrix", "forgetting"):
+    for kind in ("chart", "matrix"):
         sizes = browser.evaluate(
             f"[...document.querySelectorAll('[data-figure={kind}] svg')].map(s => s.getBoundingClientRect())"
             ".map(box => [box.width, box.height])"
@@ -47,7 +47,7 @@ def test_every_figure_is_visible(browser: Browser) -> None:
         assert sizes, kind
         assert all(width > 80 and height > 60 for width, height in sizes), (kind, sizes)
     sections = browser.evaluate("[...document.querySelectorAll('nav a')].map(a => a.hash)")
-    assert {"#table2", "#table3", "#figure2", "#figure3", "#matrices", "#costs"} <= set(sections)
+    assert sections == ["#tables", "#cost"]
     assert browser.evaluate("[...document.querySelectorAll('nav a')].every(a => document.querySelector(a.hash))")
 
 
@@ -87,7 +87,7 @@ def test_tables_sort_on_click(browser: Browser) -> None:
 
 def test_hovering_and_arrow_keys_show_values(browser: Browser) -> None:
     browser.send("Emulation.setDeviceMetricsOverride", width=1280, height=900, deviceScaleFactor=1, mobile=False)
-    cell = "document.querySelector('#matrices rect.cell')"
+    cell = "document.querySelector('[data-figure=matrix] rect.cell')"
     browser.evaluate("document.documentElement.style.scrollBehavior = 'auto'")
     box = browser.evaluate(f"{cell}.scrollIntoView({{block: 'center'}}), {cell}.getBoundingClientRect().toJSON()")
     browser.evaluate("new Promise(done => setTimeout(done, 100))")
@@ -95,7 +95,7 @@ def test_hovering_and_arrow_keys_show_values(browser: Browser) -> None:
     browser.send("Input.dispatchMouseEvent", type="mouseMoved", **where)
     tip = "document.getElementById('tip')"
     assert browser.evaluate(f"!{tip}.hidden && {tip}.textContent").startswith("task 1 after task 1: ")
-    browser.evaluate("document.querySelector('#figure2 svg').focus({preventScroll: true})")
+    browser.evaluate("document.querySelector('[data-figure=chart] svg').focus({preventScroll: true})")
     told = []
     for _ in range(2):
         browser.send("Input.dispatchKeyEvent", type="keyDown", key="ArrowRight")
@@ -124,8 +124,8 @@ def test_fits_a_phone(browser: Browser) -> None:
 
 
 def test_print_shows_the_command_of_every_row(browser: Browser) -> None:
-    """Printing opens the rows of tables, and folds them again."""
-    folded = "document.querySelectorAll('table details:not([open])').length"
+    """Printing opens the commands below the tables, and folds them again."""
+    folded = "document.querySelectorAll('details.commands:not([open])').length"
     before = browser.evaluate(folded)
     assert before > 0
     browser.evaluate("dispatchEvent(new Event('beforeprint'))")

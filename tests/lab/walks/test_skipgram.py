@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ergnn.config.errors import InputError
-from ergnn.lab.walks import SkipGram
+from ergnn.lab.walks import SkipGram, WalkSettings
 
 
 def clique_walks(nodes: range, count: int = 200, length: int = 10, seed: int = 0) -> Tensor:
@@ -20,13 +20,13 @@ def clique_walks(nodes: range, count: int = 200, length: int = 10, seed: int = 0
 
 
 def trained(seed: int = 0) -> SkipGram:
-    model = SkipGram(dim=16, window=3, seed=seed)
+    model = SkipGram(WalkSettings(dim=16, window=3), seed)
     model.train(clique_walks(range(10, 20)))
     return model
 
 
 def test_nodes_of_one_clique_are_alike_and_nodes_without_walks_are_zero() -> None:
-    model = SkipGram(dim=16, window=3, epochs=5)
+    model = SkipGram(WalkSettings(dim=16, window=3, epochs=5))
     model.train(torch.cat([clique_walks(range(5)), clique_walks(range(5, 10))]))
     vectors = model.vectors(12)
     assert vectors.shape == (12, 16)
@@ -50,7 +50,7 @@ def test_old_vectors_change_only_when_walks_contain_them() -> None:
     moved = (again[10:] - before[10:]).norm(dim=1)
     assert bool((moved > 0).all())
     assert torch.equal(again[:10], after[:10])
-    afresh = SkipGram(dim=16, window=3)
+    afresh = SkipGram(WalkSettings(dim=16, window=3))
     afresh.train(clique_walks(range(10, 20), seed=1))
     assert float(moved.mean()) < float((again[10:] - afresh.vectors(20)[10:]).norm(dim=1).mean())
 
@@ -58,14 +58,14 @@ def test_old_vectors_change_only_when_walks_contain_them() -> None:
 def test_ended_walks_are_read_up_to_their_end() -> None:
     walks = clique_walks(range(4), length=5)
     padded = F.pad(walks, (0, 3), value=-1)
-    one, two = SkipGram(dim=8), SkipGram(dim=8)
+    one, two = SkipGram(WalkSettings(dim=8)), SkipGram(WalkSettings(dim=8))
     one.train(walks)
     two.train(padded)
     assert torch.equal(one.vectors(4), two.vectors(4))
 
 
 def test_walks_of_one_node_and_no_walks_at_all() -> None:
-    model = SkipGram(dim=8)
+    model = SkipGram(WalkSettings(dim=8))
     model.train(torch.empty(0, 5, dtype=torch.long))
     assert bool((model.vectors(3) == 0).all())
     model.train(torch.tensor([[2, -1, -1]]))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -50,44 +51,35 @@ Figures = dict[str, tuple[str, Drawing]]
 def write_comparison(done: Compared, out: str | Path, command: str, quick: bool = False) -> list[Section]:
     """Write all files into a folder; return the sections of ``benchmark.txt``, one per scenario and kind of edges."""
     folder, groups = Path(out), groups_of(done.entries)
+    overview, figures = overview_of(groups), [figures_of(group) for group in groups]
+    for name, (_, drawing) in [item for one in (overview, *figures) for item in one.items()]:
+        write_figure(drawing, folder / f"{name}.svg")
+    benchmark = [
+        replace(benchmark_section(group), figures=list(one.values()))
+        for group, one in zip(groups, figures, strict=True)
+    ]
+    left_out = [f"{condition} is left out: {reason}" for condition, reason in done.left_out.items()]
+    if left_out or quick:
+        benchmark.append(Section("Notes", None, [QUICK_MARK] * quick + left_out))
     sections = {
-        "benchmark": [benchmark_section(group) for group in groups],
+        "benchmark": benchmark,
         "details": [section for group in groups for section in detail_sections(group)],
         "search": [search_section(group) for group in groups],
     }
-    left_out = [f"{condition} is left out: {reason}" for condition, reason in done.left_out.items()]
-    if left_out or quick:
-        sections["benchmark"].append(Section("Notes", None, [QUICK_MARK] * quick + left_out))
     for name, named in sections.items():
         write_sections(folder, name, named, command)
-    figures, overview = [figures_of(group) for group in groups], overview_of(groups)
-    for name, (_, drawing) in [item for one in (overview, *figures) for item in one.items()]:
-        write_figure(drawing, folder / f"{name}.svg")
     write_file(folder / "results.json", json.dumps(_results(done, groups, command), ensure_ascii=False).encode())
+    runs = [run for entry in done.entries for run in entry.runs]
+    shown = [Section("Overview", None, figures=list(overview.values()))] if overview else []
     page = render_page(
-        "comparison.html",
+        "report.html",
         title="Methods compared at equal memory",
         command=command,
-        facts=_facts(groups),
-        overview=list(overview.values()),
-        figures=[list(one.values()) for one in figures],
-        sections=sections,
+        facts=[("runs", f"{len(runs):,}"), ("data sets", str(len({run.dataset for run in runs})))],
+        sections={**sections, "benchmark": [*shown, *benchmark]},
     )
     write_file(folder / "report.html", page.encode())
-    return sections["benchmark"]
-
-
-def _facts(groups: Sequence[Group]) -> list[tuple[str, str]]:
-    entries = [entry for group in groups for entry in group.finished.values()]
-    runs = [run for entry in entries for run in entry.runs]
-    counted: dict[str, Collection[Any]] = {
-        "methods": {entry.method for entry in entries},
-        "data sets": {entry.condition.dataset for entry in entries},
-        "runs": runs,
-        "seeds": {run.seed for run in runs},
-        "class orders": {run.order for run in runs},
-    }
-    return [(name, f"{len(values):,}") for name, values in counted.items()]
+    return benchmark
 
 
 def overview_of(groups: Sequence[Group]) -> Figures:
@@ -120,9 +112,9 @@ def _gap_chart(gaps: Mapping[str, Mapping[str, Sequence[Point]]], label: str) ->
     drawings: list[tuple[str, Drawing]] = []
     for title, by_method in gaps.items():
         drawn = [point.y for points in by_method.values() for point in points]
-        low, high = min([*drawn, -1.0]), max([*drawn, 1.0])
-        first = max((tick for tick in GAP_TICKS if tick <= low), default=low)
-        last = min((tick for tick in GAP_TICKS if tick >= high), default=high)
+        first = max((tick for tick in GAP_TICKS if tick <= min(drawn)), default=min(drawn))
+        last = min((tick for tick in GAP_TICKS if tick >= max(drawn)), default=max(drawn))
+        first, last = min(first, -1), max(last, 1)
         names = [method if not drawings else "" for method in methods]
         chart = dot_plot(
             [Series(n, _color(m), by_method.get(m, ())) for n, m in zip(names, methods, strict=True)],
@@ -223,6 +215,6 @@ def _entry(entry: Entry) -> dict[str, Any]:
     values |= {"memory": dict(entry.memory), "chosen": dict(entry.chosen), "trials": [vars(t) for t in entry.trials]}
     if entry.runs:
         values |= {name: summary_of(entry, name).to_dict() for name in ("aa", "micro", "af")}
-        values |= {"bytes": entry.nbytes, "seconds": sum(run.seconds for run in entry.runs) / len(entry.runs)}
+        values |= {"bytes": entry.nbytes, "seconds": entry.seconds}
         values |= {"needs_graph": entry.needs_graph, "above_budget": entry.above_budget, "runs": len(entry.runs)}
     return values

@@ -26,9 +26,17 @@ BETTER, WORSE, ABOVE = "▲", "▼", "!"
 EDGES_NOTE = {"own": " (no edges between tasks, which gives away label information)"}
 
 
+def result_of(entry: Entry) -> ResultRow:
+    return ResultRow(entry.runs[0].config, entry.runs)
+
+
+def summary_of(entry: Entry, name: str) -> Summary:
+    return result_of(entry).summary(name)
+
+
 @dataclass(frozen=True)
 class Group:
-    """All finished entries of one scenario and kind of edges."""
+    """All entries of one scenario and kind of edges; those with runs are finished."""
 
     scenario: str
     edges: str
@@ -44,29 +52,24 @@ class Group:
         return f"{method} + graph" if needs_graph else f"{method} (ours)" if method == RECOMMENDED else method
 
     @cached_property
-    def datasets(self) -> list[str]:
-        return list(dict.fromkeys(entry.condition.dataset for entry in self.entries if entry.runs))
-
-    @cached_property
     def finished(self) -> dict[tuple[str, str], Entry]:
         """Entries with runs, by data set and method."""
         return {(entry.condition.dataset, entry.method): entry for entry in self.entries if entry.runs}
 
+    @cached_property
+    def datasets(self) -> list[str]:
+        return list(dict.fromkeys(dataset for dataset, _ in self.finished))
+
     def of(self, method: str) -> list[Entry]:
         """The entries of a method with runs, in the order of the data sets."""
         return [self.finished[dataset, method] for dataset in self.datasets if (dataset, method) in self.finished]
-
-    @cached_property
-    def complete(self) -> list[str]:
-        """Methods with runs on all data sets, other than those that need the graph, whose bytes no budget counts."""
-        return [m for m in self.methods if len(self.of(m)) == len(self.datasets) and not self.of(m)[0].needs_graph]
 
     def mean(self, method: str, name: str) -> float:
         """Mean over data sets of a measure, of ``seconds``, or of ``memory``, the share of the budget."""
         if name == "memory":
             return float(np.mean([entry.nbytes / entry.budget for entry in self.of(method)]))
         if name == "seconds":
-            return float(np.mean([np.mean([run.seconds for run in entry.runs]) for entry in self.of(method)]))
+            return float(np.mean([entry.seconds for entry in self.of(method)]))
         return float(np.mean([summary_of(entry, name).mean for entry in self.of(method)]))
 
     @cached_property
@@ -87,20 +90,21 @@ class Group:
         return ranked + sorted(others, key=lambda method: -self.mean(method, "aa"))
 
     @cached_property
-    def tests(self) -> dict[tuple[str, str], PairedTest]:
-        """Paired tests of AA against the recommended method at equal bytes, one family, by data set and method."""
-        samples = {
-            key: ResultRow(entry.runs[0].config, entry.runs).by_member("aa")
-            for key, entry in self.finished.items()
-            if entry.ranked
-        }
-        return {(test.group, test.row): test for test in paired_tests(samples, RECOMMENDED)}
+    def complete(self) -> list[str]:
+        """Methods with runs on all data sets, other than those that need the graph, whose bytes no budget counts."""
+        return [m for m in self.methods if len(self.of(m)) == len(self.datasets) and not self.of(m)[0].needs_graph]
 
     @cached_property
     def pareto(self) -> set[str]:
         """Methods of :attr:`complete` that no other beats in accuracy, seconds and bytes."""
         costs = [[-self.mean(m, "aa"), self.mean(m, "seconds"), self.mean(m, "memory")] for m in self.complete]
         return {m for m, best in zip(self.complete, pareto_front(costs), strict=True) if best} if costs else set()
+
+    @cached_property
+    def tests(self) -> dict[tuple[str, str], PairedTest]:
+        """Paired tests of AA against the recommended method at equal bytes, one family, by data set and method."""
+        samples = {key: result_of(entry).by_member("aa") for key, entry in self.finished.items() if entry.ranked}
+        return {(test.group, test.row): test for test in paired_tests(samples, RECOMMENDED)}
 
 
 def groups_of(entries: Iterable[Entry]) -> list[Group]:
@@ -109,10 +113,6 @@ def groups_of(entries: Iterable[Entry]) -> list[Group]:
     for entry in entries:
         groups.setdefault((entry.condition.scenario, entry.condition.edges), []).append(entry)
     return [Group(*key, members) for key, members in groups.items()]
-
-
-def summary_of(entry: Entry, name: str) -> Summary:
-    return ResultRow(entry.runs[0].config, entry.runs).summary(name)
 
 
 def benchmark_section(group: Group) -> Section:
@@ -139,10 +139,12 @@ def _score(group: Group, dataset: str, method: str) -> str:
     entry, test = group.finished.get((dataset, method)), group.tests.get((dataset, method))
     if entry is None:
         return NOTHING
-    mark = ABOVE if entry.above_budget and not entry.needs_graph else ""
-    if test is not None and test.significant:
-        mark = BETTER if test.higher else WORSE
-    return f"{with_interval(summary_of(entry, 'aa'))} {mark}".rstrip()
+    above = ABOVE if entry.above_budget and not entry.needs_graph else ""
+    return f"{with_interval(summary_of(entry, 'aa'))} {_mark(test) or above}".rstrip()
+
+
+def _mark(test: PairedTest | None) -> str:
+    return BETTER * test.higher + WORSE * test.lower if test else ""
 
 
 def _about(group: Group) -> list[str]:
@@ -191,33 +193,25 @@ def detail_sections(group: Group) -> list[Section]:
     sections = []
     header = ["%", "AA", "micro", "AF", f"AA − {RECOMMENDED}", "s per run", "bytes", "memory", "chosen settings"]
     for dataset in group.datasets:
-        rows = []
+        rows, budget = [], 0
         for method in group.methods:
             if (entry := group.finished.get((dataset, method))) is None:
                 continue
-            test = group.tests.get((dataset, method))
+            test, budget = group.tests.get((dataset, method)), entry.budget
             rows.append(
                 [
                     group.label(method),
                     *(with_interval(summary_of(entry, name)) for name in ("aa", "micro", "af")),
-                    _difference(test),
-                    f"{np.mean([run.seconds for run in entry.runs]):.2f}",
+                    f"{with_interval(test.difference)} {_mark(test)}".rstrip() if test else NOTHING,
+                    f"{entry.seconds:.2f}",
                     f"{entry.nbytes:,.0f}" + (" + graph" if entry.needs_graph else ABOVE if entry.above_budget else ""),
                     _settings(entry.memory) or NOTHING,
                     _settings(entry.chosen) or "default",
                 ]
             )
-        title = f"{dataset} · {group.title}"
-        budget = next(entry.budget for (name, _), entry in group.finished.items() if name == dataset)
-        sections.append(Section(title, Table(header, rows, "l" + "r" * 6 + "ll"), [f"Budget: {budget:,} bytes."]))
+        table = Table(header, rows, "l" + "r" * 6 + "ll")
+        sections.append(Section(f"{dataset} · {group.title}", table, [f"Budget: {budget:,} bytes."]))
     return sections
-
-
-def _difference(test: PairedTest | None) -> str:
-    if test is None:
-        return NOTHING
-    mark = (BETTER if test.higher else WORSE) if test.significant else ""
-    return f"{with_interval(test.difference)} {mark}".rstrip()
 
 
 def search_section(group: Group) -> Section:

@@ -15,8 +15,8 @@ from ergnn.lab.grid import FIGURE_2, FIGURE_3, PAPER_TABLE_1, TABLE_1, TABLE_4, 
 from ergnn.lab.report.page import write_page
 from ergnn.lab.report.tables import (
     QUICK_MARK,
-    Column,
     Section,
+    caveats,
     evolution_table,
     result_table,
     sensitivity_table,
@@ -26,7 +26,7 @@ from ergnn.lab.reproduce import GridCell, Options, Reproduced, datasets_of
 from ergnn.lab.run import make_config_stream
 from ergnn.lab.statistics import ALPHA, PairedTest, paired_tests
 from ergnn.lab.store import RunStore, code_version, machine_facts
-from ergnn.pages.table import LEAKY, NOTHING, OWN_EDGES, Table
+from ergnn.pages.table import NOTHING, Table
 
 LOWER, HIGHER = ("†", "‡"), ("§", "¶")
 """Marks of a metric that is significantly below or above the first and second baseline."""
@@ -34,8 +34,8 @@ PRINTED_FACTS = ("nodes", "node features", "classes", "tasks", "classes per task
 MORE_FACTS = ("edges", "training nodes", "validation nodes", "test nodes", "split", "metric")
 
 
-def paired_tests_of(experiment: Experiment, cells: Sequence[GridCell], measure: str = "fm") -> list[PairedTest]:
-    """Test every row against the experiment's baselines, where only the method or the selector differs.
+def paired_tests_of(experiment: Experiment, cells: Sequence[GridCell]) -> list[PairedTest]:
+    """Test the FM of every row against the experiment's baselines, where only the method or the selector differs.
 
     The tests of one protocol and baseline, over all data sets, are one family.
     """
@@ -44,7 +44,7 @@ def paired_tests_of(experiment: Experiment, cells: Sequence[GridCell], measure: 
         for baseline in experiment.baselines:
             like = next((cell.row for cell in cells if cell.row.label == baseline), None)
             samples = {
-                (cell.group, cell.row.label): cell.result.by_member(measure)
+                (cell.group, cell.row.label): cell.result.by_member("fm")
                 for cell in cells
                 if like and cell.result and cell.protocol == protocol and _comparable(cell.row, like)
             }
@@ -63,56 +63,43 @@ def experiment_sections(
     """Build one section per data set and protocol; ``tests`` are those of :func:`paired_tests_of`."""
     sections = []
     for protocol, dataset in dict.fromkeys((cell.protocol, cell.dataset) for cell in cells):
-        rows = [cell for cell in cells if (cell.protocol, cell.dataset) == (protocol, dataset)]
+        group = [cell for cell in cells if (cell.protocol, cell.dataset) == (protocol, dataset)]
         title = f"{experiment.title} · {dataset}" + ("" if experiment.published else f" · protocol {protocol}")
-        finished = [(cell.label, cell.result) for cell in rows if cell.result]
-        if not finished:
-            reasons = dict.fromkeys(cell.reason for cell in rows)
+        rows = [(cell.label, cell.result) for cell in group if cell.result]
+        if not rows:
+            reasons = dict.fromkeys(cell.reason for cell in group)
             sections.append(Section(title, None, [f"{dataset} is unavailable: {reason}" for reason in reasons]))
             continue
-        notes = [*_notes(rows), *(experiment.published.notes if experiment.published else [])]
+        notes = [*_notes(group), *(experiment.published.notes if experiment.published else [])]
         if experiment.name == FIGURE_2.name:
-            table = evolution_table(finished)
+            table = evolution_table(rows)
         elif experiment.name == FIGURE_3.name:
-            table = sensitivity_table([(label.partition(", e =")[0], row) for label, row in finished])
-            notes += _notes_on_whole_buffers(rows)
+            table = sensitivity_table([(label.partition(", e =")[0], row) for label, row in rows])
         else:
-            tested = [test for test in tests if test.group == rows[0].group]
-            table = _measures(experiment, rows, tested)
+            tested = [test for test in tests if test.group == group[0].group]
+            table = _measures(experiment, group, tested)
             notes += _legend(experiment, [test for test in tests if tested and test.group.endswith(protocol)])
-        commands = [(cell.label, cell.command) for cell in rows if cell.result]
-        sections.append(Section(title, table, notes, commands))
+        sections.append(Section(title, table, notes, [(cell.label, cell.command) for cell in group if cell.result]))
     return sections
 
 
 def _measures(experiment: Experiment, cells: Sequence[GridCell], tests: Sequence[PairedTest]) -> Table:
     """Compare PM, FM and AA with the paper's; ``tests`` are those of this data set and protocol."""
-    fractions = experiment.name == "table4"  # as the paper prints them
+    fractions = experiment.name == TABLE_4.name  # as the paper prints them
     order = ("fm", "aa", "pm") if fractions else ("aa", "bwt") if experiment.published else ("pm", "fm", "aa")
     return result_table(
         [cell.label for cell in cells],
         [cell.result for cell in cells],
-        scale=1 if fractions else 100,
+        [cell.paper for cell in cells],
         order=experiment.measures or order,
-        more=[Column("", "runs", [len(cell.runs) for cell in cells])] if experiment.measures else (),
-        papers=[cell.paper for cell in cells],
+        scale=1 if fractions else 100,
         marks={cell.label: _marks(experiment, cell.row.label, tests) for cell in cells} if tests else None,
+        count_runs=bool(experiment.measures),
     )
-
-
-def _notes_on_whole_buffers(cells: Sequence[GridCell]) -> list[str]:
-    """Note the values of e whose final buffer is as large as the last task's training set, i.e. has all nodes."""
-    sizes = set()
-    for cell in cells:
-        last = cell.runs[0] if cell.runs else None
-        if last and last.buffer_ids and len(last.buffer_ids) == last.history[-1]["trained_on"]:
-            sizes.add(cell.row.settings["per_class"])
-    return [f"e = {size} stores every training node." for size in sorted(sizes)]
 
 
 def _notes(cells: Sequence[GridCell]) -> list[str]:
     finished = [cell for cell in cells if cell.runs]
-    results = [cell.result for cell in finished if cell.result]
     config = finished[0].config
     orders = {
         "shuffled": f"{config.orders} shuffled class orders",
@@ -124,10 +111,7 @@ def _notes(cells: Sequence[GridCell]) -> list[str]:
         stream = "tasks drawn by seed"
     notes = [f"Mean ± 95 % interval over {config.seeds} seed(s), {stream}."]
     notes += list(dict.fromkeys(note for cell in finished for note in (*cell.notes, *cell.runs[0].notes)))
-    if any(result.is_leaky for result in results):
-        notes.append(f"leaky: {LEAKY}.")
-    if any(result.reveals_labels for result in results):
-        notes.append(f"{OWN_EDGES}.")
+    notes += caveats([cell.result for cell in finished if cell.result])
     return notes + [f"{cell.row.label} is unavailable: {cell.reason}" for cell in cells if cell.reason]
 
 
@@ -159,28 +143,25 @@ def _legend(experiment: Experiment, tests: Sequence[PairedTest]) -> list[str]:
 
 def data_section(datasets: Sequence[str]) -> Section:
     """Build table 1: counts of the loaded data and the paper's; unavailable data sets are named in the notes."""
-    header, columns, notes = [""], [], []
+    columns: list[Sequence[str]] = [["", *PRINTED_FACTS, *MORE_FACTS]]
+    notes = []
     for name in datasets:
         try:
-            facts, stream_notes = _counted(name)
+            graph = load_graph(name).graph
+            stream, split, stream_notes = make_config_stream(RunConfig(dataset=name).resolved(), 0, 0)
         except DataUnavailable as error:
             notes.append(f"{name} is unavailable: {error}")
             continue
-        paper = [f"{number:,}" for number in PAPER_TABLE_1.get(name, ())] or [NOTHING] * len(PRINTED_FACTS)
-        header += [f"{name} paper", f"{name} ours"]
-        columns += [[*paper, *[NOTHING] * len(MORE_FACTS)], facts]
+        sizes = [sum(getattr(task, one).numel() for task in stream) for one in ("train", "val", "test")]
+        edges = int((graph.edge_index[0] < graph.edge_index[1]).sum())
+        counts = (graph.num_nodes, graph.num_features, graph.num_classes, len(stream), stream[0].num_classes)
+        printed = [f"{number:,}" for number in PAPER_TABLE_1.get(name, ())] or [NOTHING] * len(PRINTED_FACTS)
+        columns.append([f"{name} paper", *printed, *[NOTHING] * len(MORE_FACTS)])
+        ours = [f"{number:,}" for number in (*counts, edges, *sizes)]
+        columns.append([f"{name} ours", *ours, split, stream.metric])
         notes += [f"{name}: {note}" for note in stream_notes]
-    rows = [[fact, *(column[i] for column in columns)] for i, fact in enumerate([*PRINTED_FACTS, *MORE_FACTS])]
-    return Section(TABLE_1.title, Table(header, rows) if columns else None, notes)
-
-
-def _counted(name: str) -> tuple[list[str], tuple[str, ...]]:
-    graph = load_graph(name).graph
-    stream, split, notes = make_config_stream(RunConfig(dataset=name).resolved(), 0, 0)
-    split_sizes = [sum(getattr(task, one).numel() for task in stream) for one in ("train", "val", "test")]
-    counts = (graph.num_nodes, graph.num_features, graph.num_classes, len(stream), stream[0].num_classes)
-    edges = int((graph.edge_index[0] < graph.edge_index[1]).sum())
-    return [*(f"{number:,}" for number in (*counts, edges, *split_sizes)), split, stream.metric], notes
+    header, *rows = zip(*columns, strict=True)
+    return Section(TABLE_1.title, Table(header, rows) if len(columns) > 1 else None, notes)
 
 
 def write_results(
@@ -202,7 +183,17 @@ def write_results(
         "experiments": {},
     }
     for experiment in experiments:
-        sections, results["experiments"][experiment.name] = _experiment(experiment, done, options)
+        if experiment is TABLE_1:
+            sections = [data_section(datasets_of(experiment, options))]
+            results["experiments"][experiment.name] = {}
+        else:
+            cells = done.cells[experiment.name]
+            tests = paired_tests_of(experiment, cells)
+            sections = experiment_sections(experiment, cells, tests)
+            entry = {"rows": [cell.to_dict() for cell in cells], "tests": [test.to_dict() for test in tests]}
+            results["experiments"][experiment.name] = entry
+        if options.quick:
+            sections = [replace(section, notes=[QUICK_MARK, *section.notes]) for section in sections]
         is_other = options.protocol is not None and tuple(experiment.protocols) != (options.protocol,)
         name = experiment.name + (f"-{options.protocol}" if is_other else "")
         write_sections(folder, name, sections, command)
@@ -213,18 +204,3 @@ def write_results(
     if has_runs:
         write_page(done.store, folder / "report.html", command=command)
     return written
-
-
-def _experiment(experiment: Experiment, done: Reproduced, options: Options) -> tuple[list[Section], dict[str, Any]]:
-    """Build the sections of one experiment, and its entry in ``results.json``."""
-    entry: dict[str, Any] = {}
-    if experiment is TABLE_1:
-        sections = [data_section(datasets_of(experiment, options))]
-    else:
-        cells = done.cells[experiment.name]
-        tests = paired_tests_of(experiment, cells)
-        sections = experiment_sections(experiment, cells, tests)
-        entry = {"rows": [cell.to_dict() for cell in cells], "tests": [test.to_dict() for test in tests]}
-    if options.quick:
-        sections = [replace(section, notes=[QUICK_MARK, *section.notes]) for section in sections]
-    return sections, entry

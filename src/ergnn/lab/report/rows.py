@@ -12,14 +12,11 @@ import numpy as np
 
 from ergnn.config.errors import ErgnnError
 from ergnn.config.learner_config import reveals_labels
-from ergnn.data.datasets.mnist import DIGITS
-from ergnn.lab.config import DEFAULTS, RunConfig, command_of
+from ergnn.lab.config import DEFAULTS, RunConfig, canonical_json, command_of, member_config
 from ergnn.lab.grid import TABLE_4
-from ergnn.lab.keys import canonical_json, member_config
-from ergnn.lab.paper import PaperResult, paper_result
-from ergnn.lab.published import published_result
-from ergnn.lab.result import StoredRun
-from ergnn.lab.statistics import measure
+from ergnn.lab.paper import GRAPHS, PaperResult, paper_result
+from ergnn.lab.result import Member, StoredRun
+from ergnn.lab.statistics import MEASURES
 from ergnn.learning import metrics
 from ergnn.learning.metrics import AccuracyMatrix, Summary, summarize
 from ergnn.pages.figures import look_of
@@ -27,7 +24,7 @@ from ergnn.pages.figures import look_of
 BACKBONES = ("deepwalk", "node2vec", "sage", "gin", "gcn", "sgc", "gat", "mlp")
 METHODS = ("finetune", "ewc", "gem", "agem", "replay", "nearest-mean", "joint")
 SELECTORS = ("random", "mf", "mf*", "cm", "cm*", "im")
-"""Selectors in the order of the paper's tables."""
+"""Backbones, methods and selectors in the order of the paper's tables."""
 NAMES = {
     **{"gat": "GAT", "gcn": "GCN", "sgc": "SGC", "gin": "GIN", "sage": "GraphSAGE", "mlp": "MLP"},
     **{"deepwalk": "DeepWalk", "node2vec": "Node2Vec", "ewc": "EWC", "gem": "GEM", "agem": "A-GEM"},
@@ -35,17 +32,14 @@ NAMES = {
     **{"random": "Random", "mf": "MF", "mf*": "MF*", "cm": "CM", "cm*": "CM*", "im": "IM", "rim": "RIM"},
     **{"s2-ridge": "S2-ridge", "la-ridge": "LA-ridge", "mf-s2": "MF in S²X"},
 }
-NAMED_OPTIONS = ("selector", "per_class", "selector_options")
-"""Options of methods that have a place in the name of a row; others follow it in parentheses."""
-ROW_SETTINGS = (
-    *("dataset", "backbone", "method", "input"),
-    *("backbone_options", "method_options", "input_options"),
-)
+NESTED = ("selector_options", "backbone_options", "method_options", "input_options")
+"""Settings that are options themselves; the name of a row has them in parentheses."""
+ROW_SETTINGS = ("dataset", "backbone", "method", "input", "selector", "per_class", *NESTED)
 """Settings that may differ between the rows of one table."""
+DETERMINING = ("dataset", "scenario", "protocol", "backbone", "method", "input")
+"""Settings that others follow from."""
 LABEL_SETTINGS = ("scenario", "protocol", "edges", "split", "class_order")
 """Settings that every label of a :class:`Setting` shows."""
-MIN_RUNS = 5
-"""Rows with fewer runs are marked on the page."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +56,8 @@ class ResultRow:
     @property
     def backbone(self) -> str:
         """The network, or the kind of walks if its input is embeddings."""
-        read = self.config.get("input", DEFAULTS["input"])
-        return self.runs[0].backbone if read == DEFAULTS["input"] else str(read)
+        source = self.config.get("input", DEFAULTS["input"])
+        return self.runs[0].backbone if source == DEFAULTS["input"] else str(source)
 
     @property
     def method(self) -> str:
@@ -97,46 +91,42 @@ class ResultRow:
 
     @cached_property
     def minimal(self) -> dict[str, Any]:
-        """The fewest settings that give the same runs."""
-        return minimal_settings(self.config)
+        """Settings without those that follow from protocol, scenario, backbone and method."""
+        base = {name: self.config[name] for name in DETERMINING if name in self.config}
+        try:
+            usual = member_config(RunConfig(**base).resolved())
+        except ErgnnError:  # such as a data set of a package that is not installed
+            return dict(self.config)
+        return {**base, **{name: value for name, value in self.config.items() if value != usual.get(name)}}
 
     @cached_property
     def special(self) -> dict[str, Any]:
-        """Options that differ from the corresponding row of the paper's tables."""
-        rows = [row.settings for row in TABLE_4.rows if self.is_image and row.settings["method"] == self.method]
-        usual = next((row for row in rows if row.get("selector") == self.selector), {})
-        given = {name: value for name, value in self.minimal.items() if value != usual.get(name)}
-        options = {name: value for name, value in given.items() if name not in {*DEFAULTS, *NAMED_OPTIONS}}
-        for name in ("selector_options", "backbone_options", "method_options", "input_options"):
-            options |= given.get(name) or {}
+        """Options other than the selector and the nodes per class."""
+        options = {k: v for k, v in self.minimal.items() if k not in {*DEFAULTS, *ROW_SETTINGS}}
+        for name in NESTED:
+            options |= self.minimal.get(name) or {}
         return options
 
     @property
     def short_name(self) -> str:
         """Short name for labels inside figures."""
-        if not self.selector and self.method == "finetune":
-            return "no replay" + self._options
-        return NAMES.get(self.selector or self.method, self.selector or self.method) + self._options
-
-    @property
-    def figure_name(self) -> str:
-        return f"{NAMES.get(self.selector or '', self.selector)} LEAKY" if self.is_leaky else self.short_name
+        name = self.selector or self.method
+        return ("no replay" if name == "finetune" else NAMES.get(name, name)) + self._options
 
     @property
     def name(self) -> str:
         """As in the paper: ``GAT``, ``ER-GAT · MF*``; options that the paper does not have in parentheses."""
-        backbone = NAMES.get(self.backbone, self.backbone)
+        backbone, method = NAMES.get(self.backbone, self.backbone), NAMES.get(self.method, self.method)
         if self.method == "replay":
             count = "" if self.per_class == 1 else f", e = {self.per_class}"
-            return f"{'replay' if self.is_image else f'ER-{backbone}'} · {self.short_name}{count}"
+            return f"ER-{backbone} · {self.short_name}{count}{' (leaky)' * self.is_leaky}"
         if self.method == "finetune":
-            return ("FINETUNE" if self.is_image else backbone) + self._options
-        network = "" if self.is_image or self.method == "nearest-mean" else f" · {backbone}"
-        return f"{NAMES.get(self.method, self.method)}{network}{self._options}"
+            return backbone + self._options
+        return method + f" · {backbone}" * (self.method != "nearest-mean") + self._options
 
     @property
     def _options(self) -> str:
-        return f" ({', '.join(f'{key}={value}' for key, value in self.special.items())})" if self.special else ""
+        return f" ({', '.join(f'{name}={value}' for name, value in self.special.items())})" if self.special else ""
 
     @property
     def look(self) -> str:
@@ -147,78 +137,50 @@ class ResultRow:
     def matrices(self) -> list[AccuracyMatrix]:
         return [run.matrix for run in self.runs]
 
-    def summary(self, name: str) -> Summary:
-        """Summarize a measure of :meth:`by_member` over the runs."""
-        return summarize(list(self.by_member(name).values()))
-
-    @cached_property
-    def pm(self) -> Summary:
-        return self.summary("pm")
-
-    @cached_property
-    def fm(self) -> Summary:
-        return self.summary("fm")
-
-    @cached_property
-    def after_each_task(self) -> list[Summary]:
-        """Mean score over the tasks seen so far, after each task."""
-        curves = np.array([metrics.performance_after_each_task(matrix) for matrix in self.matrices])
-        return [summarize(curves[:, i]) for i in range(curves.shape[1])]
-
     @cached_property
     def matrix(self) -> AccuracyMatrix:
         return metrics.mean_matrix(self.matrices)
 
     @cached_property
+    def after_each_task(self) -> list[Summary]:
+        """Mean score over the tasks seen so far, after each task."""
+        curves = np.array([metrics.performance_after_each_task(matrix) for matrix in self.matrices])
+        return [summarize(values) for values in curves.T]
+
+    @cached_property
     def drops(self) -> list[Summary]:
         """``a_jj − a_Mj`` for each task except the last, over the runs."""
         drops = np.array([np.diagonal(m.values) - m.values[-1] for m in self.matrices])
-        return [summarize(drops[:, j]) for j in range(drops.shape[1] - 1)]
+        return [summarize(values) for values in drops.T[:-1]]
 
     @property
     def paper(self) -> PaperResult | None:
-        return published_result(self.config) or paper_result(
-            self.dataset, self.backbone, self.method, self.selector, self.per_class, self.config.get("head")
-        )
-
-    @property
-    def badges(self) -> list[tuple[str, str]]:
-        """Short marks and their meaning, for results that need a caveat."""
-        marks = []
-        if self.is_leaky:
-            marks.append(("LEAKY", "the selector used test labels"))
-        if self.reveals_labels:
-            marks.append(("OWN EDGES", "edges between tasks are left out, which reveals label information"))
-        usual, tasks = DEFAULTS["epochs"], self.matrix.num_tasks
-        epochs = self.config.get("epochs", usual)
-        if epochs < usual and not self.is_image:
-            marks.append(("QUICK", f"{epochs} epochs per task instead of {usual}"))
-        if self.is_image and (self.config.get("dataset_options") or {}).get("tasks", tasks) < 23:
-            marks.append(("QUICK", f"{tasks} tasks instead of 23"))
-        if len(self.runs) < MIN_RUNS:
-            marks.append(("FEW", f"{len(self.runs)} run{'s' * (len(self.runs) > 1)}: the interval is unreliable"))
-        if any(run.data == DIGITS for run in self.runs):
-            marks.append(("DIGITS", "scikit-learn's digits instead of MNIST"))
-        return marks
+        head = self.config.get("head")
+        return paper_result(self.dataset, self.backbone, self.method, self.selector, self.per_class, head)
 
     @cached_property
     def command(self) -> str:
-        """The shortest ``ergnn run …`` command that reproduces this row."""
+        """The ``ergnn run …`` command that reproduces this row."""
         seeds, orders = {run.seed for run in self.runs}, {run.order for run in self.runs}
         first, last = min(seeds), max(seeds)
         count = 1 if self.config.get("class_order") == "seeded" else max(orders) + 1
         return command_of(RunConfig(**self.minimal, seeds=last - first + 1, first_seed=first, orders=count))
 
-    def by_member(self, name: str) -> dict[tuple[int, int], float]:
+    def by_member(self, name: str) -> dict[Member, float]:
         """Return a measure of each seed and class order.
 
         ``micro`` is the accuracy over all test nodes, ``score`` the same, or the area under the ROC curve where stored.
         """
-        if name in ("micro", "score"):
-            stored = ({} if name == "micro" else run.history[-1] for run in self.runs)
-            scores = (one.get("roc_auc", run.micro_accuracy or 0.0) for one, run in zip(stored, self.runs, strict=True))
-            return {(run.seed, run.order): float(score) for run, score in zip(self.runs, scores, strict=True)}
-        return {(run.seed, run.order): measure(name, run.matrix) for run in self.runs}
+        if name not in ("micro", "score"):
+            return {(run.seed, run.order): MEASURES[name](run.matrix) for run in self.runs}
+        values = {(run.seed, run.order): run.micro_accuracy or 0.0 for run in self.runs}
+        if name == "score":
+            values |= {(r.seed, r.order): r.history[-1]["roc_auc"] for r in self.runs if "roc_auc" in r.history[-1]}
+        return values
+
+    def summary(self, name: str) -> Summary:
+        """Summarize a measure of :meth:`by_member` over the runs."""
+        return summarize(list(self.by_member(name).values()))
 
 
 def result_rows(runs: Iterable[StoredRun]) -> list[ResultRow]:
@@ -234,28 +196,17 @@ class Setting:
     """Rows that may share a table, for each data set."""
 
     label: str
-    protocol: str
     rows: list[ResultRow] = field(default_factory=list)
 
     @property
-    def id(self) -> str:
-        return "".join(letter if letter.isalnum() else "-" for letter in self.label.lower())
+    def protocol(self) -> str:
+        return self.rows[0].runs[0].protocol
 
     @property
-    def datasets(self) -> list[str]:
-        return sorted({row.dataset for row in self.rows}, key=dataset_order)
-
-    @property
-    def is_image(self) -> bool:
-        return self.rows[0].is_image
-
-    @property
-    def badges(self) -> list[tuple[str, str]]:
-        """Badges that every row of the setting has, shown once in its heading."""
-        return [badge for badge in self.rows[0].badges if all(badge in row.badges for row in self.rows)]
-
-    def of(self, dataset: str) -> list[ResultRow]:
-        return [row for row in self.rows if row.dataset == dataset]
+    def by_dataset(self) -> dict[str, list[ResultRow]]:
+        """The rows of each data set, in the order of the paper's tables."""
+        names = sorted({row.dataset for row in self.rows}, key=dataset_order)
+        return {name: [row for row in self.rows if row.dataset == name] for name in names}
 
 
 def settings_of(rows: Sequence[ResultRow]) -> list[Setting]:
@@ -263,36 +214,33 @@ def settings_of(rows: Sequence[ResultRow]) -> list[Setting]:
     settings: dict[str, Setting] = {}
     for row in rows:
         label = _label(row)
-        settings.setdefault(label, Setting(label, row.runs[0].protocol)).rows.append(row)
+        settings.setdefault(label, Setting(label)).rows.append(row)
     return sorted(settings.values(), key=lambda s: (-len(s.rows), s.protocol != "paper", s.label))
 
 
 def _label(row: ResultRow) -> str:
     """Format protocol, split and class order, then the settings that the protocol does not determine."""
-    given, scenario = row.minimal, row.config.get("scenario")
-    order = row.config.get("class_order", "natural")
-    edges = [] if row.is_image else [f"{row.runs[0].edges} edges{' (reveal labels)' * row.reveals_labels}"]
+    scenario, order = row.config.get("scenario"), row.config.get("class_order", "natural")
     words = [
         *([f"scenario {scenario}"] if scenario else []),
         f"{row.runs[0].protocol} protocol",
-        *edges,
+        *([] if row.is_image else [f"{row.runs[0].edges} edges{' (reveal labels)' * row.reveals_labels}"]),
         f"{' and '.join(sorted({run.split for run in row.runs}))} split",
         "shuffled class orders" if order in ("shuffled", "seeded") else f"{order} class order",
     ]
     words += [
         f"{name.replace('_', ' ')} "
         + (", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value))
-        for name, value in given.items()
+        for name, value in row.minimal.items()
         if value is not None and name in DEFAULTS and name not in (*ROW_SETTINGS, *LABEL_SETTINGS)
     ]
     return " · ".join(words)
 
 
 def main_backbone(rows: Sequence[ResultRow]) -> str:
-    """Return the main backbone of the rows of one data set: the paper's if present, otherwise the most frequent."""
+    """Return the main backbone of the rows of one data set: GAT if present, otherwise the most frequent."""
     counts = Counter(row.backbone for row in rows if not row.is_bound) or Counter(row.backbone for row in rows)
-    paper = "mlp" if rows[0].is_image else "gat"
-    return paper if paper in counts else counts.most_common(1)[0][0]
+    return "gat" if "gat" in counts else counts.most_common(1)[0][0]
 
 
 def base_rows(rows: Sequence[ResultRow]) -> list[ResultRow]:
@@ -301,34 +249,9 @@ def base_rows(rows: Sequence[ResultRow]) -> list[ResultRow]:
     return [row for row in rows if row.runs[0].per_class in (None, fewest)]
 
 
-def main_rows(rows: Sequence[ResultRow]) -> list[ResultRow]:
-    """Return the rows of one data set for figure 2: one backbone, with and without replay, one e."""
-    backbone = main_backbone(rows)
-    return [row for row in base_rows(rows) if row.is_bound or row.backbone == backbone]
-
-
-def minimal_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fewest settings that give the same run, without the defaults of its protocol and backbone."""
-    given = dict(config)
-    for name in [name for name in given if name != "dataset"]:
-        fewer = {key: value for key, value in given.items() if key != name}
-        if _same_run(fewer, config):
-            given = fewer
-    return given
-
-
-def _same_run(given: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
-    try:
-        first, second = (canonical_json(member_config(RunConfig(**one).resolved())) for one in (given, config))
-        return first == second
-    except ErgnnError:  # such as a data set or selector of a package that is not installed
-        return False
-
-
 def dataset_order(name: str) -> tuple[int, str]:
     """Sort data sets: the paper's graphs first, in the order of its tables."""
-    known = ("cora", "citeseer", "reddit")
-    return (known.index(name) if name in known else len(known), name)
+    return _place(name, GRAPHS), name
 
 
 def _row_order(row: ResultRow) -> tuple[Any, ...]:

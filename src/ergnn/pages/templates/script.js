@@ -69,10 +69,10 @@ for (const figure of document.querySelectorAll("svg.figure")) {
   });
 }
 
-// On paper every row shows its command.
+// On paper every section and command is open.
 let opened = [];
 addEventListener("beforeprint", () => {
-  opened = [...document.querySelectorAll("table details:not([open]), details.setting:not([open])")];
+  opened = [...document.querySelectorAll("details.setting:not([open]), details.commands:not([open])")];
   for (const one of opened) one.open = true;
 });
 addEventListener("afterprint", () => { for (const one of opened) one.open = false; });
