@@ -54,7 +54,7 @@ def writers(root: Path) -> str:
             words = path.read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"ergnn.serve.worker" in words and str(root).encode() in words:
+        if b"ergnn.serve.writer" in words and str(root).encode() in words:
             found.append(path.parent.name)
     return " ".join(found)
 
@@ -136,7 +136,7 @@ def test_an_update_that_always_kills_the_writer_is_kept_for_the_next_server(scen
     shutil.copytree(scene.place / "base", root)
     plugin.write_text(
         "import os, sys\n"
-        "if 'ergnn.serve.worker' in sys.orig_argv:\n"
+        "if 'ergnn.serve.writer' in sys.orig_argv:\n"
         "    from ergnn.folder import LearnerFolder\n"
         "    observe = LearnerFolder.observe\n"
         "    die = lambda: os._exit(9)\n"

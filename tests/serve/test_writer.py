@@ -1,6 +1,5 @@
-"""The writer's protocol: a socket of its own, a number in every message; what breaks it is ended and tried again."""
+"""The writer's protocol: a socket of its own; what breaks it is ended and tried again."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ from fastapi.testclient import TestClient
 from ergnn.folder import LearnerFolder, Settings
 from ergnn.serve.app import make_app
 from ergnn.serve.service import Service
-from ergnn.serve.writer import parse_message
 from folder.growing import make_updates, quick
 from serve.conftest import BASE
 from serve.running import wait_for
@@ -36,7 +34,6 @@ BREAKS = """
 import time
 ways = [
     lambda: os.write(socket, b'hello\\n'),
-    lambda: os.write(socket, b'{"number": 0, "result": {"name": "of another job"}}\\n'),
     lambda: None,
     lambda: os.fork() and os._exit(9) or time.sleep(9),  # the child holds the socket open
 ]
@@ -70,40 +67,9 @@ def test_a_writer_that_breaks_the_protocol_is_ended_and_its_job_tried_again(root
     (plugin := tmp_path / "breaks.py").write_text(IN_WRITER + BREAKS)
     with TestClient(make_app(Service(root, plugins=[str(plugin)])), BASE) as client:
         first, second = upload(client, "a"), upload(client, "bb")
-        assert [finished(client, first)[key] for key in ("state", "attempts", "version")] == ["done", 3, 3]
+        assert [finished(client, first)[key] for key in ("state", "attempts", "version")] == ["done", 2, 3]
         assert [finished(client, second)[key] for key in ("state", "attempts", "version")] == ["done", 2, 4]
     assert [record["name"] for record in LearnerFolder(root).inspect()["updates"][2:]] == ["a", "bb"]
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        {"number": 7, "result": {"nodes": 0}},
-        {"number": 7, "phase": "solving"},
-        {"number": 7, "phase": "training", "epoch": 3, "epochs": 10},
-        {"number": 7, "busy": "another process"},
-        {"number": 7, "refused": "an edge names node 'ghost'"},
-        {"number": 7, "delayed": "the disk is full"},
-    ],
-)
-def test_messages(message: dict[str, Any]) -> None:
-    assert parse_message(json.dumps(message).encode() + b"\n", 7) == message
-    for wrong in (
-        {**message, "number": 8},
-        {key: value for key, value in message.items() if key != "number"},
-        {**message, "result": {}, "busy": ""},
-        {key: [value] for key, value in message.items()},
-        {"number": 7},
-        [message],
-    ):
-        with pytest.raises(ValueError, match="is no message about request 7"):
-            parse_message(json.dumps(wrong).encode(), 7)
-
-
-@pytest.mark.parametrize("line", [b"", b"\n", b"\xff\xfe\n", b"null", b'{"number": 7, "result": {}', b"[" * 100_000])
-def test_what_is_no_message(line: bytes) -> None:
-    with pytest.raises(ValueError, match="is no message about request 7"):
-        parse_message(line, 7)
 
 
 WAITS = """

@@ -6,6 +6,7 @@ import errno
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import PurePath
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Path, Query, Request
@@ -16,10 +17,11 @@ from starlette.exceptions import HTTPException
 from ergnn import __version__
 from ergnn.config.errors import BusyError, FolderError, InputError
 from ergnn.folder import why
+from ergnn.folder.page import folder_page
 from ergnn.folder.spool import IDS, OUTCOMES, Job
+from ergnn.pages.page import render_page
 from ergnn.serve import requests as schema
-from ergnn.serve.guard import Guard, one_line
-from ergnn.serve.page import docs_page, live_page
+from ergnn.serve.guard import Guard, one_line, problem
 from ergnn.serve.service import Service
 from ergnn.serve.uploads import JSON, TYPES, MediaTypeError, read_upload, save_upload
 
@@ -91,28 +93,24 @@ def _add_errors(app: FastAPI, service: Service) -> None:
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != JSON and any(one["loc"][:1] == ("body",) for one in error.errors()):
-            return _problem(415, f"send content-type: {JSON}" + (f" (not {kind[:60]})" if kind else ""))
-        return _problem(422, schema.first_error(error.errors()))
+            return problem(415, f"send content-type: {JSON}" + (f" (not {kind[:60]})" if kind else ""))
+        return problem(422, schema.first_error(error.errors()))
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
-        return _problem(error.status_code, error.detail, error.headers)
+        return problem(error.status_code, error.detail, error.headers)
 
     @app.exception_handler(InputError)
     @app.exception_handler(OSError)
     async def unusable(request: Request, error: Exception) -> Response:
         cause = error if isinstance(error, OSError) else error.__context__
         if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
-            return _problem(507, "the disk of the server is full; nothing was accepted")
+            return problem(507, "the disk of the server is full; nothing was accepted")
         if isinstance(error, OSError):
             raise error
         kinds = {MediaTypeError: 415, BusyError: 409, FolderError: 500}
         status = next((code for kind, code in kinds.items() if isinstance(error, kind)), 422)
-        return _problem(status, service.without_paths(error))
-
-
-def _problem(status: int, text: object, headers: Any = None) -> Response:
-    return JSONResponse({"error": one_line(text)}, status, headers)
+        return problem(status, service.without_paths(error))
 
 
 def _check_rows(service: Service, **counts: int) -> None:
@@ -286,8 +284,12 @@ def _accepted(service: Service, number: int) -> Response:
 def _add_pages(app: FastAPI, service: Service) -> None:
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
-        return HTMLResponse(live_page(await service.inspect(), service.served.versions))
+        inspection = await service.inspect()
+        shown = {**inspection, "folder": PurePath(inspection["folder"]).name}  # paths of the server are not shown
+        versions = list(reversed(service.served.versions))
+        values = {"number": shown["version"], "versions": versions}
+        return HTMLResponse(folder_page(shown, "live.html", "ergnn.serve", **values))
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> Response:
-        return HTMLResponse(docs_page(app.openapi()))
+        return HTMLResponse(render_page("docs.html", "ergnn.serve", api=app.openapi()))

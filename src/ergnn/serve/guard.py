@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import base64
 import hmac
-import json
 import logging
 from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse
 
 from ergnn.data.tables.limits import MEGABYTE
 from ergnn.serve.limits import ServeLimits
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LOG = logging.getLogger("ergnn.serve")
 
 
 def is_loopback(host: str) -> bool:
-    return host in LOOPBACK
+    return host in ("127.0.0.1", "localhost", "::1")
 
 
 def _hostname(host: str) -> str:
@@ -30,6 +30,16 @@ def _hostname(host: str) -> str:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return ""
+
+
+def one_line(text: object, most: int = 500) -> str:
+    line = " ".join(str(text).split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def problem(status: int, text: object, headers: Any = None) -> JSONResponse:
+    """The response to a request that is refused."""
+    return JSONResponse({"error": one_line(text)}, status, headers)
 
 
 class Guard:
@@ -51,31 +61,50 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        state = {"status": 0, "read": False}
-        headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
         most = self.limits.update_megabytes if scope["path"] == "/observe" else self.limits.predict_megabytes
-        with self.metrics.request(scope, state):
+        size, is_read, status = 0, False, 0
+
+        async def counted() -> Any:
+            """Count the bytes of a body as they arrive."""
+            nonlocal size, is_read
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size > most * MEGABYTE:
+                raise _too_large(most)
+            is_read = not message.get("more_body", False)
+            return message
+
+        async def watched(message: Any) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        async def refuse(code: int, text: str, headers: Any = None) -> None:
+            if not status:  # otherwise a response has begun
+                await problem(code, text, headers)(scope, receive, watched)
+
+        with self.metrics.request(scope, lambda: status):
             try:
-                self._admit(scope, headers, most)
+                self._admit(scope, Headers(scope=scope), most)
                 self._running += 1
                 try:
                     with anyio.fail_after(self.limits.seconds):
-                        await self.app(scope, _counted(receive, most, state), _watched(send, state))
+                        await self.app(scope, counted, watched)
                 finally:
                     self._running -= 1
             except HTTPException as error:
-                await _refuse(send, state, error.status_code, error.detail, error.headers)
+                await refuse(error.status_code, error.detail, error.headers)
             except TimeoutError:
-                late = "finish" if state["read"] else "arrive"
-                status = 503 if state["read"] else 408
-                await _refuse(send, state, status, f"the request did not {late} within {self.limits.seconds:g} seconds")
+                late = "finish" if is_read else "arrive"
+                text = f"the request did not {late} within {self.limits.seconds:g} seconds"
+                await refuse(503 if is_read else 408, text)
             except ClientDisconnect:
-                state["status"] = 499  # nobody reads the response
+                status = 499  # nobody reads the response
             except Exception:
                 LOG.exception("%s %s", scope["method"], scope["path"])
-                await _refuse(send, state, 500, "internal error; see the log of the server")
+                await refuse(500, "internal error; see the log of the server")
 
-    def _admit(self, scope: Any, headers: dict[str, str], most: int) -> None:
+    def _admit(self, scope: Any, headers: Headers, most: int) -> None:
         host, origin = headers.get("host", ""), headers.get("origin")
         if self.token is None and not is_loopback(_hostname(host)):
             raise HTTPException(403, "without a token, only requests to localhost are accepted")
@@ -105,45 +134,3 @@ class Guard:
 
 def _too_large(most: int) -> HTTPException:
     return HTTPException(413, f"the body is larger than {most:,} MB", {"connection": "close"})
-
-
-def _counted(receive: Any, most: int, state: dict[str, Any]) -> Any:
-    """Count the bytes of a body as they arrive."""
-    size = 0
-
-    async def counted() -> Any:
-        nonlocal size
-        message = await receive()
-        size += len(message.get("body", b""))
-        if size > most * MEGABYTE:
-            raise _too_large(most)
-        state["read"] = not message.get("more_body", False)
-        return message
-
-    return counted
-
-
-def _watched(send: Any, state: dict[str, Any]) -> Any:
-    async def watched(message: Any) -> None:
-        if message["type"] == "http.response.start":
-            state["status"] = message["status"]
-        await send(message)
-
-    return watched
-
-
-async def _refuse(send: Any, state: dict[str, Any], status: int, text: str, headers: Any = None) -> None:
-    """Respond with one line of JSON, unless a response has begun."""
-    if state["status"]:
-        return
-    state["status"] = status
-    body = json.dumps({"error": one_line(text)}).encode()
-    more = [(key.encode(), value.encode()) for key, value in (headers or {}).items()]
-    start = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
-    await send({"type": "http.response.start", "status": status, "headers": start})
-    await send({"type": "http.response.body", "body": body})
-
-
-def one_line(text: object, most: int = 500) -> str:
-    line = " ".join(str(text).split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
@@ -74,14 +74,14 @@ class Metrics:
         self.figures = CollectorRegistry()
 
     @contextmanager
-    def request(self, scope: Any, state: dict[str, Any]) -> Iterator[None]:
-        """Count a request; ``state`` has its status at the end."""
+    def request(self, scope: Any, status: Callable[[], int]) -> Iterator[None]:
+        """Count a request with its status at the end."""
         start = perf_counter()
         with self.running.track_inprogress():
             yield
         path = getattr(scope.get("route"), "path", "other")
         method = scope["method"] if scope["method"] in ("GET", "POST", "HEAD") else "other"
-        self.requests.labels(method, path, state["status"]).inc()
+        self.requests.labels(method, path, status()).inc()
         self.seconds.labels(path).observe(perf_counter() - start)
 
     def show(self, inspection: dict[str, Any]) -> None:

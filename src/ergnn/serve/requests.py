@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from io import BytesIO
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -13,8 +13,10 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
+    Discriminator,
     Field,
     StringConstraints,
+    Tag,
     TypeAdapter,
     ValidationError,
     WithJsonSchema,
@@ -189,36 +191,36 @@ def edge_table(edges: Sequence[Edge]) -> EdgeTable:
     return EdgeTable(sides[0], sides[1])
 
 
+def _kind(row: Any) -> str:
+    """Whether a row of JSON lines is an edge; a node may have columns named source and target."""
+    return "edge" if isinstance(row, dict) and {"source", "target"} <= row.keys() and "id" not in row else "node"
+
+
+_ROW: TypeAdapter[LabeledNode | Edge] = TypeAdapter(
+    Annotated[Annotated[LabeledNode, Tag("node")] | Annotated[Edge, Tag("edge")], Discriminator(_kind)]
+)
+
+
 def json_lines(data: bytes, limits: Limits, where: str) -> tuple[NodeTable | None, EdgeTable | None]:
     """Nodes and edges, one JSON object per line: an edge has ``source`` and ``target``, a node an ``id``."""
     nodes: list[LabeledNode] = []
     edges: list[Edge] = []
-    for number, line in _lines(data):
-        is_edge = _is_edge(line)
+    for number, line in enumerate(BytesIO(data), 1):
+        if not line.strip():
+            continue
         try:
-            if is_edge:
-                edges.append(_EDGE.validate_json(line))
-            else:
-                nodes.append(_NODE.validate_json(line))
+            row = _ROW.validate_json(line)
         except ValidationError as error:
             raise FormatError(f"{where}, line {number}: {first_error(error.errors())}") from None
-        limits.check("edges" if is_edge else "nodes", len(edges) if is_edge else len(nodes), where)
+        if isinstance(row, Edge):
+            edges.append(row)
+            limits.check("edges", len(edges), where)
+        else:
+            nodes.append(row)
+            limits.check("nodes", len(nodes), where)
     if not nodes and not edges:
         raise FormatError(f"{where}: no nodes and no edges")
     return node_table(nodes, limits, where) if nodes else None, edge_table(edges) if edges else None
-
-
-_NODE, _EDGE = TypeAdapter(LabeledNode), TypeAdapter(Edge)
-
-
-def _is_edge(line: bytes) -> bool:
-    """Whether a line has the fields of an edge; a node may have columns with these names."""
-    if not (b'"source"' in line and b'"target"' in line):
-        return False
-    try:
-        return b'"id"' not in line or "id" not in json.loads(line)
-    except (ValueError, TypeError, RecursionError):
-        return False
 
 
 def to_json_lines(data: bytes) -> bytes:
@@ -230,20 +232,9 @@ def to_json_lines(data: bytes) -> bytes:
     return b"".join(row.model_dump_json(exclude_unset=True).encode() + b"\n" for row in (*body.nodes, *body.edges))
 
 
-def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
-    start, number = 0, 0
-    while start < len(data):
-        end = data.find(b"\n", start)
-        end = len(data) if end < 0 else end
-        number += 1
-        if line := data[start:end].strip():
-            yield number, line
-        start = end + 1
-
-
 def first_error(errors: Sequence[Any]) -> str:
     """The first error of pydantic, with the field and without the value."""
     first = errors[0]
-    field = ".".join(str(key)[:40] for key in first["loc"] if key != "body")
+    field = ".".join(str(key)[:40] for key in first["loc"] if key not in ("body", "node", "edge"))
     more = f" ({len(errors) - 1} more)" if len(errors) > 1 else ""
     return f"{field or 'body'}: {first['msg']}{more}"[:400]

@@ -1,28 +1,41 @@
-"""Bind an address and serve a folder."""
+"""Bind an address and serve a folder; limit how many connections are open, and how long each may take."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import socket
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from ergnn.config.errors import InputError
-from ergnn.serve.connections import Connections, Listener, limited_protocol
+from ergnn.folder import LearnerFolder
+from ergnn.folder.spool import serving
+from ergnn.serve.app import make_app
 from ergnn.serve.guard import is_loopback
 from ergnn.serve.limits import ServeLimits
+from ergnn.serve.service import Service
 
+LOG = logging.getLogger("ergnn.serve")
 SHORTEST_TOKEN = 16
 BACKLOG = 2048
+"""Connections that wait to be accepted."""
+ACCEPTS = 8
+"""Connections that are accepted in one turn of the event loop; those that are closed for them take some turns."""
+RESERVED = 96
+"""Descriptors for files, the database, the writer, and connections that are being accepted or closed."""
+FEWEST = 8
+SWEEP = 1.0
+"""Seconds between checks of the time."""
 
 
 def serve(
-    root: Path,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    token: str | None = None,
-    limits: ServeLimits | None = None,
-    plugins: Sequence[str] = (),
-) -> int:
+    root: Path, host: str, port: int, token: str | None, limits: ServeLimits, plugins: Sequence[str] = ()
+) -> None:
     """Serve a folder until SIGINT or SIGTERM."""
     if not 0 <= port < 2**16:
         raise InputError(f"--port {port}: ports are 0 to {2**16 - 1}")
@@ -33,38 +46,116 @@ def serve(
         )
     if token is not None and len(token) < SHORTEST_TOKEN:
         raise InputError(f"the token has {len(token)} characters; at least {SHORTEST_TOKEN} are needed")
-
-    import uvicorn
-
-    from ergnn.folder import LearnerFolder
-    from ergnn.folder.spool import serving
-    from ergnn.serve.app import make_app
-    from ergnn.serve.service import Service
-
     LearnerFolder(root)  # refuse a directory without a learner before anything is written to it
-    limits = limits or ServeLimits()
-    connections = Connections(limits.connections, limits.seconds)
-    with serving(root), _bound(host, port, connections) as listener:
-        app = make_app(Service(root, limits, plugins), token)
+    with serving(root), _bound(host, port) as listener:
         config = uvicorn.Config(
-            app, http=limited_protocol(connections), loop="asyncio", lifespan="on", server_header=False,
-            log_level="error", access_log=False,  # what clients send is not logged
-        )  # fmt: skip
+            make_app(Service(root, limits, plugins), token),
+            http=limited_protocol(Connections(limits.connections, limits.seconds)),
+            loop="asyncio",
+            lifespan="on",
+            backlog=ACCEPTS,
+            server_header=False,
+            log_level="error",
+            access_log=False,  # what clients send is not logged
+        )
         name = f"[{host}]" if ":" in host else host
         print(f"ergnn: serving {root} at http://{name}:{listener.getsockname()[1]}", flush=True)
         uvicorn.Server(config).run([listener])
-    return 0
 
 
-def _bound(host: str, port: int, connections: Connections) -> Listener:
+class Listener(socket.socket):
+    """A socket whose connections wait in a queue of its own size, of which the event loop takes a few at a time."""
+
+    def listen(self, backlog: int = BACKLOG) -> None:
+        super().listen(BACKLOG)
+
+
+def _bound(host: str, port: int) -> Listener:
     """A listening socket; an address that cannot be bound is an error of one line."""
     try:
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = Listener(family, kind, proto)
-        listener.connections = connections
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        listener.listen(BACKLOG)  # clients may connect as soon as the address is printed
+        listener.listen()  # clients may connect as soon as the address is printed
         return listener
     except OSError as error:
         raise InputError(f"--host {host} --port {port}: cannot be bound ({error})") from None
+
+
+class Connections:
+    """The open connections of a server.
+
+    A client may open connections and send nothing, or half a header. Such a connection is closed when its time is over,
+    or earlier, the oldest first, when another one needs its place.
+
+    Args:
+        most: maximum number; fewer if the process may not open as many files.
+        seconds: time to send the header of a request; a request with its response may take twice as long.
+    """
+
+    def __init__(self, most: int, seconds: float) -> None:
+        import resource  # unavailable on Windows
+
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        unlimited = files == resource.RLIM_INFINITY
+        self.most = most if unlimited else max(FEWEST, min(most, files - RESERVED))
+        self.seconds, self._warned = seconds, False
+        self._open: dict[Any, tuple[Any, float]] = {}
+
+    def opened(self, protocol: Any) -> None:
+        """Add a connection; if there are too many, close the one that has been idle for longest."""
+        loop = asyncio.get_running_loop()
+        if not self._open:
+            loop.call_later(SWEEP, self._sweep)
+        self._open[protocol] = (_state(protocol), loop.time())
+        if len(self._open) <= self.most:
+            return
+        if not self._warned:
+            LOG.warning("%d connections are open, at most %d may be: idle ones are closed", len(self._open), self.most)
+        self._warned = True
+        idle = [connection for connection in self._open if not _is_busy(connection)]
+        self._close(min(idle, key=lambda connection: self._open[connection][1]))
+
+    def closed(self, protocol: Any) -> None:
+        self._open.pop(protocol, None)
+
+    def _close(self, protocol: Any) -> None:
+        del self._open[protocol]
+        protocol.transport.abort()
+
+    def _sweep(self) -> None:
+        """Close connections whose time is over."""
+        loop = asyncio.get_running_loop()
+        for protocol, (state, since) in list(self._open.items()):
+            if _state(protocol) != state:
+                self._open[protocol] = (_state(protocol), loop.time())
+            elif loop.time() - since > self.seconds * (2 if _is_busy(protocol) else 1):
+                self._close(protocol)
+        self._warned = self._warned and 2 * len(self._open) > self.most
+        if self._open:
+            loop.call_later(SWEEP, self._sweep)
+
+
+def _is_busy(protocol: Any) -> bool:
+    return protocol.cycle is not None and not protocol.cycle.response_complete
+
+
+def _state(protocol: Any) -> tuple[int, bool]:
+    """Changes whenever a request begins or its response ends."""
+    return id(protocol.cycle), _is_busy(protocol)
+
+
+def limited_protocol(connections: Connections) -> type:
+    """The HTTP protocol of uvicorn, whose instances are counted by ``connections``."""
+
+    class LimitedProtocol(AutoHTTPProtocol):
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            connections.opened(self)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            connections.closed(self)
+            super().connection_lost(exc)
+
+    return LimitedProtocol
