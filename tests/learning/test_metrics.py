@@ -69,8 +69,6 @@ def test_accuracy_is_the_fraction_of_hits(labels: tuple[list[int], list[int]]) -
         (torch.zeros(4).long(), torch.zeros(4), "target must be class indices.*float32"),
         (torch.zeros(3).long(), torch.zeros(4).long(), "3 predictions for 4 targets"),
         (torch.zeros(0).long(), torch.zeros(0).long(), "no nodes to score"),
-        (torch.tensor([0, 1]), torch.tensor([0, -1]), "target contains label -1"),
-        (torch.tensor([0, -7]), torch.tensor([0, 1]), "predicted contains label -7"),
     ],
 )
 def test_labels_that_cannot_be_scored_are_named(predicted, target, message) -> None:
@@ -105,22 +103,15 @@ def test_matrix_shows_itself_and_is_indexed(tmp_path: Path) -> None:
     assert repr(CORA) == "AccuracyMatrix(3 tasks: PM 95.00 %, FM 32.00 %, AA 73.67 %)"
     assert CORA[1, 0] == 0.70
     assert np.asarray(CORA)[-1].tolist() == CORA[-1].tolist() == [0.60, 0.66, 0.95]
-    frame = pytest.importorskip("pandas").DataFrame(CORA.to_frame())
-    assert frame.loc["after task 3", "task 2"] == 0.66
-    assert np.isnan(frame.loc["after task 1", "task 3"])
-    table = ElementTree.fromstring(CORA._repr_html_())
-    rows = [["".join(cell.itertext()) for cell in row] for row in table.iter("tr")]
-    assert rows[0] == ["accuracy (%)", "task 1", "task 2", "task 3"]
-    assert rows[2] == ["after task 2", "70.00", "92.00", ""]
-    drawing = CORA.plot(["cats", "<dogs>", "birds"])
+    shown = ElementTree.fromstring(CORA._repr_html_())
+    assert (shown.tag, shown.text) == ("pre", str(CORA))
+    drawing = CORA.plot()
     drawing.save(tmp_path / "matrix.svg")
     picture = (tmp_path / "matrix.svg").read_text(encoding="utf-8")
     assert picture == drawing._repr_svg_()
     cells = [cell.get("data-tip") for cell in ElementTree.fromstring(picture).iter() if "data-tip" in cell.attrib]
     assert len(cells) == 6
-    assert cells[4] == "<dogs> after birds: 66.00"
-    with pytest.raises(InputError, match="2 names are given for 3 tasks"):
-        CORA.plot(["a", "b"])
+    assert cells[4] == "task 2 after task 3: 66.00"
 
 
 @pytest.mark.parametrize(
@@ -152,15 +143,6 @@ def test_mean_matrix_is_the_mean_of_each_entry(runs: list[AccuracyMatrix]) -> No
         for j in range(3):
             entries = [run.values[i, j] for run in runs]
             assert mean.values[i, j] == pytest.approx(sum(entries) / len(entries), nan_ok=True)
-
-
-def test_mean_of_incompatible_matrices_is_rejected() -> None:
-    with pytest.raises(InputError, match="1 tasks, accuracy; 3 tasks, accuracy"):
-        mean_matrix([CORA, AccuracyMatrix([[0.5]])])
-    with pytest.raises(InputError, match="1 tasks, accuracy; 1 tasks, micro-f1"):
-        mean_matrix([AccuracyMatrix([[0.5]]), AccuracyMatrix([[0.5]], "micro-f1")])
-    with pytest.raises(InputError, match="got no matrix"):
-        mean_matrix([])
 
 
 # measures of the matrix
@@ -216,7 +198,7 @@ def test_summary_agrees_with_an_explicit_loop(values: list[float]) -> None:
 @pytest.mark.parametrize(("n", "quantile"), [(2, 12.706), (3, 4.303), (5, 2.776), (10, 2.262), (30, 2.045)])
 def test_interval_uses_the_printed_quantiles_of_student(n: int, quantile: float) -> None:
     """t_{0.975, n−1} as any printed table of Student's distribution has it."""
-    summary = summarize(torch.linspace(0, 1, n, dtype=torch.float64))
+    summary = summarize(np.linspace(0, 1, n))
     assert summary.ci95 == pytest.approx(quantile * summary.std / math.sqrt(n), rel=3e-4)
 
 

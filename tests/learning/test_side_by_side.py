@@ -136,11 +136,11 @@ def test_one_pass_scores_learners_as_single_passes_do(
     passes = []
     monkeypatch.setattr(evaluation, "GPU_FIELD_EDGES", edges)
     monkeypatch.setattr(evaluation, "_can_share_a_pass", lambda *_: True)
-    scores = evaluation._scores_of_tasks
-    monkeypatch.setattr(evaluation, "_scores_of_tasks", lambda *args: passes.append(1) or scores(*args))
+    score = evaluation._score
+    monkeypatch.setattr(evaluation, "_score", lambda *args: passes.append(1) or score(*args))
     streams = [make_stream("cora", split="seeded", split_seed=s).stream for s in range(3)]
     learners = [Learner(seed=s, epochs=5, **{"method": "finetune", **own}) for s, own in enumerate(options)]
     matrices = evaluation.evaluate_streams(learners, streams)
     for learner, stream, matrix in zip(learners, streams, matrices, strict=True):
         assert matrix.to_list()[-1] == pytest.approx([learner.evaluate(task) for task in stream])
-    assert len(passes) == (9 if options[0] == options[1] else 0)
+    assert len(passes) == (18 if options[0] == options[1] else 0)

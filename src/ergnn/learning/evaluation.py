@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ergnn.config.errors import InputError, check_choice, truncate
+from ergnn.config.errors import InputError, check_choice, listed, truncate
 from ergnn.data.stream import Task, TaskStream
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.hardware import use_threads
@@ -153,7 +153,9 @@ def _scores_in_one_pass(learners: Sequence[Learner], streams: Sequence[TaskStrea
             logits = objective.logits(objective.parameters())
         sizes = [sum(len(nodes) for _, nodes in pairs) for pairs in batch]
         for i, outputs in enumerate(logits.split(sizes), start):
-            rows.append(_scores_of_tasks(learners[i], streams[i], split, outputs))
+            tasks = streams[i][: learners[i].num_tasks]
+            parts = outputs.split([getattr(task, split).numel() for task in tasks])
+            rows.append([_score(learners[i], task, split, part) for task, part in zip(tasks, parts, strict=True)])
     return rows
 
 
@@ -188,23 +190,18 @@ def _can_share_a_pass(learner: Learner, stream: TaskStream, split: str) -> bool:
     )
 
 
-def _scores_of_tasks(learner: Learner, stream: TaskStream, split: str, logits: Tensor) -> list[float]:
-    """Return the score on each observed task; ``logits`` are of the nodes of all of them."""
-    row, tasks = [], stream[: learner.num_tasks]
-    sizes = [getattr(task, split).numel() for task in tasks]
-    for task, part in zip(tasks, logits.split(sizes), strict=True):
-        columns, classes = learner.heads.columns(task.id if learner.heads.kind != "growing" else None, learner.device)
-        predicted = classes[torch.softmax(part[:, columns], dim=1).argmax(1)]
-        nodes = getattr(task, split).to(learner.device)
-        row.append(accuracy(predicted, task.graph.y.to(learner.device)[nodes]))
-    return row
+def _score(learner: Learner, task: Task, split: str, logits: Tensor) -> float:
+    """Return the score on a task; ``logits`` are those of its nodes."""
+    columns, classes = learner.heads.columns(task.id if learner.heads.kind != "growing" else None, learner.device)
+    predicted = classes[torch.softmax(logits[:, columns], dim=1).argmax(1)]
+    nodes = getattr(task, split).to(learner.device)
+    return accuracy(predicted, task.graph.y.to(learner.device)[nodes])
 
 
 def _shared_scores(
     learners: Sequence[Learner], streams: Sequence[TaskStream], number: int, split: str
 ) -> dict[int, float]:
     """Return the scores on task ``number`` of learners (by index) that score the same nodes as another one."""
-    scores: dict[int, float] = {}
     groups: dict[Any, list[int]] = {}
     for i, (learner, stream) in enumerate(zip(learners, streams, strict=True)):
         task = stream[number]
@@ -214,22 +211,19 @@ def _shared_scores(
             shape = learner.backbone, repr(learner.backbone_options), learner.heads.kind
             key = id(graph), id(task), *shape, tuple(learner.heads.classes)
             groups.setdefault(key, []).append(i)
+    scores: dict[int, float] = {}
     for group in groups.values():
-        lead, stream = learners[group[0]], streams[group[0]]
-        task = stream[number]
-        graph, nodes = task.graph if task.own_graph else lead.graph, getattr(task, split)
+        task, heads = streams[group[0]][number], learners[group[0]].heads
+        nodes = getattr(task, split)
         networks = {i: network for i in group if (network := _network(learners[i], task)) is not None}
-        models = [network.model for network in networks.values()]
-        if graph is None or len(models) < 2 or not can_be_stacked(models) or prefers_layers(models[0], graph, nodes):
+        models = [network.model for network in networks.values() if isinstance(network.model, Backbone)]
+        if len(models) < 2 or len(models) < len(networks) or not can_be_stacked(models):
             continue
-        heads = lead.heads.heads_of(task.id, nodes.numel(), nodes.device)
-        columns, classes = lead.heads.columns(task.id if lead.heads.kind != "growing" else None, nodes.device)
-        stacked = [model for model in models if isinstance(model, Backbone)]
-        logits = logits_together(stacked, graph, nodes, heads)
-        best = torch.stack([torch.softmax(outputs[:, columns], dim=1).argmax(1) for outputs in logits])
-        truth = task.graph.y[nodes].cpu()
-        for i, predicted in zip(networks, classes[best].cpu(), strict=True):
-            scores[i] = accuracy(predicted, truth)
+        graph = next(iter(networks.values())).graph
+        if not prefers_layers(models[0], graph, nodes):
+            logits = logits_together(models, graph, nodes, heads.heads_of(task.id, nodes.numel(), nodes.device))
+            for i, outputs in zip(networks, logits, strict=True):
+                scores[i] = _score(learners[i], task, split, outputs)
     return scores
 
 
@@ -333,15 +327,14 @@ def misleading(truth: NDArray[Any], predicted: NDArray[Any], names: Sequence[str
         always = f"always predicting {truncate(names[largest])} gives {share}"
         lines.append(f"accuracy is below the majority class: {accuracy}; {always}")
     chosen = np.unique(predicted)
-    missing = [c for c in np.flatnonzero(nodes) if c not in chosen]
-    if missing and len(chosen) == 1:
+    missing = np.setdiff1d(np.flatnonzero(nodes), chosen)
+    if len(missing) and len(chosen) == 1:
         lines.append(f"the model predicts one class only: {truncate(names[int(chosen[0])])}")
-    elif missing:
-        listed = ", ".join(truncate(names[int(c)]) for c in missing[:MAX_NAMES])
-        more = f" and {len(missing) - MAX_NAMES} more" if len(missing) > MAX_NAMES else ""
-        subject, verb = ("classes", f"{more} are") if len(missing) > 1 else ("class", " is")
-        count = int(nodes[missing].sum())
-        lines.append(f"{subject} {listed}{verb} never predicted ({count:,} node{'s' * (count > 1)})")
+    elif len(missing):
+        several, count = len(missing) > 1, int(nodes[missing].sum())
+        subject = f"{'classes' if several else 'class'} {listed([names[c] for c in missing], MAX_NAMES)}"
+        verb = "are" if several else "is"
+        lines.append(f"{subject} {verb} never predicted ({count:,} node{'s' * (count > 1)})")
     return lines
 
 
@@ -373,11 +366,10 @@ def measures(records: Sequence[Record]) -> dict[str, float]:
     now = {update: score for update, score in (accuracy[-1] if records else {}).items() if update in learned}
     if not now:
         return {}
-    lost = [learned[update] - score for update, score in now.items() if update < len(records) - 1]
     _, right, total = map(sum, zip(*records[-1]["scores"], strict=True))
     return {
         "pm": float(np.mean([learned[update] for update in now])),
-        "fm": float(np.mean(lost)) if lost else 0.0,
+        "fm": forgetting(records)[-1] or 0.0,
         "aa": float(np.mean(list(now.values()))),
         "accuracy": right / total,
     }

@@ -25,7 +25,7 @@ from ergnn.config.errors import InputError, check_choice
 from ergnn.data.stream import METRICS
 from ergnn.pages.figures import Drawing, heat_map
 from ergnn.pages.run_tables import accuracy_table
-from ergnn.pages.table import Table, percent, with_interval
+from ergnn.pages.table import percent, with_interval
 
 DENOMINATORS = ("M-1", "M")
 
@@ -37,8 +37,17 @@ def accuracy(predicted: Tensor, target: Tensor) -> float:
     >>> accuracy(tensor([0, 1, 1, 2]), tensor([0, 1, 2, 2]))
     0.75
     """
-    predicted, target = _labels(predicted, target)
-    return int((predicted == target).sum()) / target.numel()
+    for name, labels in (("predicted", predicted), ("target", target)):
+        if labels.ndim != 1 or labels.is_floating_point():
+            raise InputError(
+                f"{name} must be class indices, a 1-d integer tensor; got {labels.dtype} of shape "
+                f"{list(labels.shape)} (take argmax(dim=1) of scores first)"
+            )
+    if predicted.shape != target.shape:
+        raise InputError(f"{predicted.numel()} predictions for {target.numel()} targets; the numbers must be equal")
+    if not target.numel():
+        raise InputError("no nodes to score: predicted and target are empty")
+    return int((predicted.cpu() == target.cpu()).sum()) / target.numel()
 
 
 def roc_auc(positive: NDArray[np.bool_], scores: NDArray[Any]) -> float:
@@ -104,23 +113,9 @@ class AccuracyMatrix:
         """Return nested lists for JSON, with ``None`` for entries that were not measured."""
         return [[None if np.isnan(score) else float(score) for score in row] for row in self.values]
 
-    def to_frame(self) -> Any:
-        """Return a pandas data frame with a row after each task and a column per task."""
-        import pandas as pd
-
-        tasks = [f"task {i + 1}" for i in range(self.num_tasks)]
-        return pd.DataFrame(self.values, [f"after {task}" for task in tasks], tasks)
-
-    def plot(self, names: Sequence[str] = ()) -> Drawing:
-        """Draw the matrix: a notebook shows the drawing, and its ``save("matrix.svg")`` writes it (also .png, .pdf).
-
-        Args:
-            names: of the tasks, shown on hover.
-        """
-        names = names or [f"task {i + 1}" for i in range(self.num_tasks)]
-        if len(names) != self.num_tasks:
-            raise InputError(f"{len(names)} names are given for {self.num_tasks} tasks")
-        return accuracy_map([self], f"{self.metric} in percent", names)
+    def plot(self) -> Drawing:
+        """Draw the matrix: a notebook shows the drawing, and its ``save("matrix.svg")`` writes it (also .png, .pdf)."""
+        return accuracy_map([self], f"{self.metric} in percent", [f"task {i + 1}" for i in range(self.num_tasks)])
 
     def __getitem__(self, index: Any) -> Any:
         return self.values[index]
@@ -135,9 +130,6 @@ class AccuracyMatrix:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _table(self) -> Table:
-        return accuracy_table({"matrix": self.values, "metric": self.metric})
-
     def _measures(self) -> str:
         measures = {"PM": performance_mean(self), "FM": forgetting_mean(self), "AA": average_accuracy(self)}
         return ", ".join(f"{name} {percent(value)} %" for name, value in measures.items())
@@ -146,14 +138,11 @@ class AccuracyMatrix:
         return f"AccuracyMatrix({self.num_tasks} task{'s' * (self.num_tasks > 1)}: {self._measures()})"
 
     def __str__(self) -> str:
-        return f"{self._table().to_text()}\n{self._measures()}"
+        return f"{accuracy_table({'matrix': self.values, 'metric': self.metric}).to_text()}\n{self._measures()}"
 
     def _repr_html_(self) -> str:
-        """Return the table that a notebook shows."""
-        table = self._table()
-        rows = [f"<th>{'</th><th>'.join(map(escape, table.header))}</th>"]
-        rows += [f"<th>{escape(str(row[0]))}</th><td>{'</td><td>'.join(map(str, row[1:]))}</td>" for row in table.rows]
-        return f"<table><tr>{'</tr><tr>'.join(rows)}</tr><caption>{self._measures()}</caption></table>"
+        """Return what a notebook shows."""
+        return f"<pre>{escape(str(self))}</pre>"
 
 
 def accuracy_map(
@@ -176,11 +165,7 @@ def mean_matrix(matrices: Sequence[AccuracyMatrix]) -> AccuracyMatrix:
     >>> mean_matrix([AccuracyMatrix([[0.5]]), AccuracyMatrix([[1.0]])]).to_list()
     [[0.75]]
     """
-    kinds = sorted({(matrix.num_tasks, matrix.metric) for matrix in matrices})
-    if len(kinds) != 1:
-        found = "; ".join(f"{tasks} tasks, {metric}" for tasks, metric in kinds) or "no matrix"
-        raise InputError(f"a mean needs matrices with the same number of tasks and the same metric; got {found}")
-    return AccuracyMatrix(np.mean([matrix.values for matrix in matrices], axis=0), kinds[0][1])
+    return AccuracyMatrix(np.mean([matrix.values for matrix in matrices], axis=0), matrices[0].metric)
 
 
 def performance_mean(matrix: AccuracyMatrix) -> float:
@@ -203,8 +188,7 @@ def forgetting_mean(matrix: AccuracyMatrix, denominator: Literal["M-1", "M"] = "
     >>> forgetting_mean(AccuracyMatrix([[1.0, None], [0.5, 0.5]]), "M")
     0.25
     """
-    if denominator not in DENOMINATORS:
-        raise InputError(f"unknown denominator {denominator!r}; choose one of: {', '.join(DENOMINATORS)}")
+    check_choice("denominator", denominator, DENOMINATORS)
     tasks = matrix.num_tasks if denominator == "M" else matrix.num_tasks - 1
     return float((np.diagonal(matrix.values) - matrix.values[-1])[:-1].sum() / max(tasks, 1))
 
@@ -273,7 +257,7 @@ class Summary:
         return asdict(self)
 
 
-def summarize(values: ArrayLike | Tensor) -> Summary:
+def summarize(values: ArrayLike) -> Summary:
     """Compute mean, sample standard deviation (n − 1) and 95 % interval of the mean, ``t_{0.975, n−1} · s / √n``.
 
     For a single value, ``std`` is 0 and ``ci95`` is None (JSON null).
@@ -284,8 +268,6 @@ def summarize(values: ArrayLike | Tensor) -> Summary:
     >>> summarize([0.5])
     Summary(mean=0.5, std=0.0, ci95=None, n=1)
     """
-    if isinstance(values, Tensor):
-        values = values.detach().cpu().numpy()
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or not array.size:
         raise InputError(f"a summary needs a list of at least one value; got shape {list(array.shape)}")
@@ -298,22 +280,3 @@ def summarize(values: ArrayLike | Tensor) -> Summary:
 
     std = float(array.std(ddof=1))
     return Summary(float(array.mean()), std, float(t.ppf(0.975, n - 1)) * std / n**0.5, n)
-
-
-def _labels(predicted: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Check that both are class indices of the same length."""
-    for name, labels in (("predicted", predicted), ("target", target)):
-        if labels.ndim != 1 or labels.is_floating_point() or labels.is_complex():
-            raise InputError(
-                f"{name} must be class indices, a 1-d integer tensor; got {labels.dtype} of shape "
-                f"{list(labels.shape)} (take argmax(dim=1) of scores first)"
-            )
-    if predicted.shape != target.shape:
-        raise InputError(f"{predicted.numel()} predictions for {target.numel()} targets; the numbers must be equal")
-    if not target.numel():
-        raise InputError("no nodes to score: predicted and target are empty")
-    predicted, target = predicted.detach().cpu().long(), target.detach().cpu().long()
-    for name, labels in (("predicted", predicted), ("target", target)):
-        if labels.min() < 0:
-            raise InputError(f"{name} contains label {int(labels.min())}; classes count from 0")
-    return predicted, target
