@@ -16,9 +16,9 @@ from ergnn.data.graph import Graph
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.curvature import gauss_newton_product
 from ergnn.engine.dropout import dropout_keys
+from ergnn.engine.hardware import Recorded, side_stream
 from ergnn.engine.kernels.attention import attention
 from ergnn.engine.objective import Objective, make_objective
-from ergnn.engine.recording import Recorded, side_stream
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
 

@@ -24,8 +24,7 @@ from ergnn.methods import Method
 from ergnn.methods.bounds import Finetune
 from ergnn.methods.replay import Replay
 from ergnn.nn.backbones import Backbone
-from ergnn.nn.backbones.convolutional import GCN
-from ergnn.nn.backbones.linear import SGC
+from ergnn.nn.backbones.convolutional import GCN, SGC
 from ergnn.nn.examples import Examples
 from ergnn.replay import Selection, SelectionContext, Selector
 from ergnn.replay.selectors import best_per_class

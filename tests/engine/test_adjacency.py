@@ -12,9 +12,8 @@ from torch_geometric.utils import add_remaining_self_loops, add_self_loops, remo
 from ergnn.data import Graph
 from ergnn.engine import slots as rows_in_slots
 from ergnn.engine.adjacency import Adjacency, adjacency_of
-from ergnn.engine.blocks import EdgeBlock, join_blocks, make_block
+from ergnn.engine.blocks import EdgeBlock, make_block
 from ergnn.engine.slots import SlotRows
-from graphs import random_graph
 from nn.cases import AGGREGATIONS, assert_near, messy_graphs
 
 
@@ -157,32 +156,6 @@ def test_rows_of_many_small_slots_are_multiplied_in_limited_memory(monkeypatch: 
     assert torch.equal(found[0][0], found[1][0])
     assert_near(found[0][1], found[1][1], 1e-6)
     assert [entries for _, _, entries in found] == [198 * 8, h.numel()]
-
-
-def test_joined_blocks_are_independent() -> None:
-    graph = random_graph(seed=3, directed=True, self_loops=True)
-    choices = [([0, 5, 5, 9], [0, 1, 0, 1]), ([7], [1]), ([2, 3, 11], [0, 0, 1])]
-    made = [
-        make_block(adjacency_of(graph), AGGREGATIONS["gcn"], torch.tensor(n), torch.tensor(s), 2) for n, s in choices
-    ]
-    blocks = [block for block, _ in made]
-    joined = join_blocks(blocks)
-    assert joined.models == 3
-    assert (joined.src.slots, joined.dst.count) == (6, 8)
-    generator = torch.Generator().manual_seed(0)
-    parts = [torch.randn(block.src.count, 3, generator=generator) for block in blocks]
-    expected = torch.cat([block.aggregate(h) for block, h in zip(blocks, parts, strict=True)])
-    assert_near(joined.aggregate(torch.cat(parts)), expected, 1e-6)
-    assert torch.equal(
-        torch.cat(parts)[joined.root], torch.cat([h[b.root] for b, h in zip(blocks, parts, strict=True)])
-    )
-    assert joined.dst.slot.tolist() == [0, 1, 0, 1, 3, 4, 4, 5]
-    assert joined.src_model.tolist() == [i for i, block in enumerate(blocks) for _ in range(block.src.count)]
-    assert joined.edge_model.tolist() == [i for i, block in enumerate(blocks) for _ in range(block.row.numel())]
-    for name in ("src_position", "edge_position"):
-        sizes = [block.src.count if name == "src_position" else block.row.numel() for block in blocks]
-        assert getattr(joined, name).tolist() == [k for size in sizes for k in range(size)]
-    assert join_blocks(blocks[:1]) is blocks[0]
 
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)

@@ -22,8 +22,8 @@ from ergnn.engine.curvature import (
     hessian_product,
     unflatten,
 )
+from ergnn.engine.losses import PlainModel
 from ergnn.engine.objective import FieldObjective, PlainObjective, make_objective
-from ergnn.engine.plain import PlainModel
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
 from graphs import random_graph

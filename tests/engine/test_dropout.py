@@ -86,17 +86,12 @@ def test_seeds_and_tasks_have_different_keys() -> None:
 
 
 @pytest.mark.parametrize("keys", [1, 13])
-def test_blocks_do_not_change_the_mask(keys: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_positions_of_rows_are_those_of_their_entries(keys: int) -> None:
     position, key = torch.arange(13, dtype=torch.int32) * 3, torch.arange(keys, dtype=torch.int32) * 7919 + 1
-    h = torch.rand(13, 5)
     whole = keep_scale(position, key, 0.3, torch.float32, width=5)
     flat = position.unsqueeze(1) * 5 + torch.arange(5, dtype=torch.int32)
     assert torch.equal(whole, keep_scale(flat, key.unsqueeze(1), 0.3, torch.float32))
     assert set(whole.unique().tolist()) == {0.0, float(torch.tensor(1 / 0.7))}
-    monkeypatch.setattr("ergnn.engine.dropout.BLOCK", 7)
-    assert torch.equal(keep_scale(position, key, 0.3, torch.float32, width=5), whole)
-    assert torch.equal(keep_scale(flat, key.unsqueeze(1), 0.3, torch.float32), whole)
-    assert torch.equal(keep_scale(position, key, 0.3, torch.float32, times=h, width=5), whole * h)
     square = torch.arange(49, dtype=torch.int32).view(7, 7)
     by_column = keep_scale(square, key[:7].expand(7), 0.3, torch.float32)
     assert torch.equal(by_column, keep_scale(square.T, key[:7].expand(7).unsqueeze(1), 0.3, torch.float32).T)

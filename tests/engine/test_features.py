@@ -4,24 +4,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from ergnn.data import Graph
 from ergnn.engine import features
 from ergnn.engine.dropout import dropout_keys
-from ergnn.engine.features import DenseFeatures, InputFeatures, SparseFeatures, features_of, join_features
+from ergnn.engine.features import DenseFeatures, SparseFeatures, features_of
 from ergnn.engine.objective import FieldObjective
 from ergnn.nn.backbones import BACKBONES
 from graphs import random_graph
 from nn.cases import assert_near, labeled, messy_graphs, model_of
-
-
-def projected(part: InputFeatures, weight: Tensor, rows_of: list[int]) -> Tensor:
-    """Compute ``X W`` with the weights ``[models, in, out]`` of the model of each block of rows."""
-    if isinstance(part, SparseFeatures):
-        return part.project(part.value, weight)
-    starts = [sum(rows_of[:i]) for i in range(len(rows_of))]
-    return torch.cat([part.value[s : s + n] @ w for s, n, w in zip(starts, rows_of, weight, strict=True)])
 
 
 @settings(max_examples=40)
@@ -31,27 +22,8 @@ def test_products_with_features_match_dense_products(graph: Graph, data: st.Data
     weight = torch.randn(1, graph.num_features, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     part = features_of(graph, nodes, torch.float64)
     assert isinstance(part, SparseFeatures) == graph.is_sparse
-    assert_near(projected(part, weight, [nodes.numel()]), graph.dense_x()[nodes] @ weight[0])
-
-
-@settings(max_examples=40)
-@given(messy_graphs(), st.data())
-def test_joined_features_use_the_weights_of_their_model(graph: Graph, data: st.DataObject) -> None:
-    size = st.lists(st.integers(0, graph.num_nodes - 1), max_size=5)
-    nodes = [torch.tensor(data.draw(size), dtype=torch.long) for _ in range(3)]
-    sparse = [data.draw(st.booleans()) for _ in nodes]
-    parts = [
-        features_of(graph.with_sparse_x() if s else replace(graph, x=graph.dense_x()), n, torch.float64)
-        for n, s in zip(nodes, sparse, strict=True)
-    ]
-    weight = torch.randn(3, graph.num_features, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    joined = join_features(parts)
-    expected = torch.cat([graph.dense_x()[n] @ w for n, w in zip(nodes, weight, strict=True)])
-    assert_near(projected(joined, weight, [n.numel() for n in nodes]), expected)
-    if isinstance(joined, SparseFeatures):
-        sizes = [part.pattern.nnz for part in parts if isinstance(part, SparseFeatures)]
-        assert joined.model.tolist() == [i for i, nnz in enumerate(sizes) for _ in range(nnz)]
-    assert join_features(parts[:1]) is parts[0]
+    found = part.project(part.value, weight) if isinstance(part, SparseFeatures) else part.value @ weight[0]
+    assert_near(found, graph.dense_x()[nodes] @ weight[0])
 
 
 def mostly_zero(share: float) -> Graph:

@@ -12,11 +12,10 @@ from torch_geometric.nn import TransformerConv
 from torch_geometric.nn.models import GCN as PyGGCN
 
 from ergnn.config.errors import InputError
-from ergnn.data import Graph
 from ergnn.engine.dropout import dropout_keys
+from ergnn.engine.losses import PlainModel
 from ergnn.engine.objective import FieldObjective, Objective, PlainObjective, can_be_stacked, make_objective
 from ergnn.engine.outputs import embed
-from ergnn.engine.plain import PlainModel
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
 from ergnn.nn.layers import Propagate
@@ -104,9 +103,10 @@ def test_hessian_products_equal_pyg(name: str) -> None:
         assert_near(field.T if field.dim() == 2 else field, plain)
 
 
-def trio(name: str, dropout: float) -> tuple[list[Backbone], list[Examples]]:
-    """Return three models with different examples and graphs; the third graph has sparse features."""
-    graphs = [random_graph(seed=s, directed=s == 1, dtype=torch.float64, sparse=s == 2) for s in range(3)]
+def trio(name: str, dropout: float, sparse: str = "some") -> tuple[list[Backbone], list[Examples]]:
+    """Return three models with different examples: two on one graph, and one on a graph with sparse features."""
+    first = random_graph(seed=1, directed=True, dtype=torch.float64, sparse=sparse == "all")
+    graphs = [first, first, random_graph(seed=2, dtype=torch.float64, sparse=sparse != "none")]
     nodes = [[0, 4, 4, 19], [7, 30], [2, 3, 5, 7, 11, 13]]
     models = [model_of(name, 8, WIDTHS, seed=s, dropout=dropout) for s in range(3)]
     heads = [[[0, 2]] * (len(part) - 1) + [[2, 0]] for part in nodes]
@@ -128,10 +128,7 @@ def trio(name: str, dropout: float) -> tuple[list[Backbone], list[Examples]]:
     ],
 )
 def test_stacked_models_equal_single_models(name: str, dropout: float, sparse: str) -> None:
-    models, examples = trio(name, dropout)
-    if sparse != "some":
-        change = (lambda g: replace(g, x=g.dense_x())) if sparse == "none" else Graph.with_sparse_x
-        examples = [replace(part, graph=change(part.graph)) for part in examples]
+    models, examples = trio(name, dropout, sparse)
     together = make_objective(models, examples)
     keys = dropout_keys([5, 6, 7], 3, 1, together.dropout_sites)[0] if dropout else None
     params = {name: value.requires_grad_() for name, value in together.parameters().items()}

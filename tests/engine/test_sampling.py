@@ -12,8 +12,8 @@ from ergnn.config.errors import InputError
 from ergnn.data import Graph
 from ergnn.engine.adjacency import Adjacency, adjacency_of
 from ergnn.engine.blocks import make_block, relabel
+from ergnn.engine.losses import PlainModel
 from ergnn.engine.objective import FieldObjective, make_objective
-from ergnn.engine.plain import PlainModel
 from ergnn.engine.sampling import ALL, Sampling, sample_neighbors
 from ergnn.nn.backbones import BACKBONES
 from ergnn.nn.examples import Examples
@@ -186,6 +186,17 @@ def test_a_batch_is_determined_by_its_key() -> None:
     assert torch.equal(objective.batch(index, key=1).losses(params), first)
     assert not torch.equal(objective.batch(index, key=2).losses(params), first)
     assert objective.losses(params).shape == (16,)
+
+
+def test_models_side_by_side_have_the_samples_of_each_model() -> None:
+    graph = random_graph(n=80, p_edge=0.5)
+    models, examples = [model_of("gcn", graph.num_features, [3], seed=s) for s in (0, 1)], task_examples(graph)
+    parts = [examples[torch.arange(5)], examples[torch.arange(3, 9)]]
+    options = {"sampling": Sampling((3, 2)), "key": 5}
+    alone = [FieldObjective([model], [part], **options) for model, part in zip(models, parts, strict=True)]
+    together = FieldObjective(models, parts, **options)
+    expected = torch.cat([objective.logits(objective.parameters()) for objective in alone])
+    assert torch.equal(together.logits(together.parameters()), expected)
 
 
 def test_hops_are_sampled_independently() -> None:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.func import grad, jvp
 
-from ergnn.engine.sparse import SparsePattern, spmm
+from ergnn.engine.features import SparsePattern, spmm
 from nn.cases import assert_near
 
 
@@ -92,10 +92,10 @@ def test_a_transpose_built_inside_a_transform_can_be_used_outside(first: str) ->
 @given(products())
 def test_values_are_permuted_to_the_transpose(case: tuple) -> None:
     pattern, value, dense, _ = case
-    transpose, order = pattern.transposed()
+    transpose, order = pattern.transposed
     assert transpose.shape == dense.T.shape
     assert_near(transpose.multiply(value[order], torch.eye(dense.size(0), dtype=torch.float64)), dense.T, 1e-12)
-    assert pattern.transposed()[0] is transpose  # built once
+    assert pattern.transposed[0] is transpose  # built once
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0), (2, 3)])

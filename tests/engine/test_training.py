@@ -9,9 +9,9 @@ from torch import Tensor
 from torch_geometric.nn.models import GCN as PyGGCN
 
 from ergnn.config.errors import InputError
+from ergnn.engine.losses import PlainModel
 from ergnn.engine.minibatches import MiniBatches
 from ergnn.engine.objective import make_objective
-from ergnn.engine.plain import PlainModel
 from ergnn.engine.step_hooks import StepHook
 from ergnn.engine.training import Training, train
 from ergnn.nn.backbones import BACKBONES, Backbone

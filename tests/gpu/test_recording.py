@@ -8,8 +8,8 @@ import torch
 import ergnn.engine.adjacency
 from ergnn.data import make_stream
 from ergnn.engine.curvature import Curvature, gauss_newton_product
+from ergnn.engine.hardware import Recorded, side_stream
 from ergnn.engine.objective import make_objective
-from ergnn.engine.recording import Recorded, side_stream
 from ergnn.learning.learner import Learner
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")]

@@ -8,7 +8,7 @@ import torch
 
 from ergnn.data import TaskStream, make_stream
 from ergnn.engine.objective import make_objective
-from ergnn.engine.optimizers import OPTIMIZERS, make_optimizer
+from ergnn.engine.slots import OPTIMIZERS, make_optimizer
 from ergnn.engine.training import Training, train
 from ergnn.learning import evaluation
 from ergnn.learning.evaluation import evaluate_streams

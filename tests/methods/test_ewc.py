@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ergnn.data import TaskStream
-from ergnn.engine.losses import Objective
+from ergnn.engine.losses import Objective, PlainModel
 from ergnn.engine.objective import FieldObjective, RowObjective, make_objective
-from ergnn.engine.plain import PlainModel
 from ergnn.learning.learner import Learner
 from ergnn.methods.importance import EWC, QuadraticPenalty, step_size
 from ergnn.nn.backbones import BACKBONES, Backbone

@@ -153,5 +153,5 @@ def test_curvature_products_pass_through_normalization_and_residuals() -> None:
 def test_wrong_options_are_named() -> None:
     with pytest.raises(InputError, match="unknown norm 'instance'"):
         BACKBONES.create("gcn", in_channels=8, norm="instance")
-    with pytest.raises(InputError, match="layers is 0; at least 1 is needed"):
+    with pytest.raises(InputError, match="layers is 0; it must be 1 or more"):
         BACKBONES.create("gat", in_channels=8, layers=0)

@@ -1,4 +1,4 @@
-"""Counter-based random numbers: the n-th number of a stream is a hash of n.
+"""Counter-based random numbers: the n-th number of a stream is a hash of n; and seeds for code that draws others.
 
 SplitMix64 (Steele, Lea and Flood 2014) multiplies a counter by a constant, then mixes its bits. It is integer
 arithmetic modulo 2⁶⁴, so CPU and GPU give the same bits, in blocks of any size and in any order.
@@ -6,6 +6,10 @@ arithmetic modulo 2⁶⁴, so CPU and GPU give the same bits, in blocks of any s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
 from torch import Tensor
 
 _GOLDEN, _M1, _M2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -52,3 +56,19 @@ def _mix_int(x: int) -> int:
 def _signed(value: int) -> int:
     value &= _MASK
     return value - 2**64 if value >= 2**63 else value
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
+    """Seed the global generators of the CPU and of one GPU, and restore both afterwards.
+
+    For code that does not accept a generator, such as modules. Other devices are not used, so that a learner on the CPU
+    never initializes CUDA.
+    """
+    cuda = device is not None and device.type == "cuda"
+    with torch.random.fork_rng(devices=[device] if cuda else []):
+        torch.default_generator.manual_seed(seed)
+        if cuda:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        yield

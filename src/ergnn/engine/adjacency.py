@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -24,13 +25,12 @@ class Adjacency:
     def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
         self.num_nodes = num_nodes
         if isinstance(edge_index, CsrEdges):
-            self.rowptr, self.col, self._undirected = edge_index.rowptr, edge_index.col, edge_index.undirected
+            self.rowptr, self.col, known = edge_index.rowptr, edge_index.col, edge_index.undirected
+            if known is not None:
+                self.undirected = known
         else:
             source, target = edge_index
             self.rowptr, self.col = pointers(target, num_nodes), source[torch.argsort(target, stable=True)]
-            self._undirected = None
-        self._loop_free: Adjacency | None = None
-        self._has_loops: bool | None = None
         self._links: dict[bool, Links] = {}
 
     @property
@@ -41,12 +41,10 @@ class Adjacency:
     def is_large(self) -> bool:
         return self.num_edges >= LINKED_FROM
 
-    @property
+    @cached_property
     def undirected(self) -> bool:
         """Whether each edge is present in both directions."""
-        if self._undirected is None:
-            self._undirected = is_undirected(self.rowptr, self.col)
-        return self._undirected
+        return is_undirected(self.rowptr, self.col)
 
     @property
     def degree(self) -> Tensor:
@@ -58,26 +56,25 @@ class Adjacency:
 
     def without_loops(self) -> Adjacency:
         """Return the adjacency without self-loops; the same object if it has none."""
-        if self._has_loops is None:
-            self._has_loops = any(
-                bool((self.col[start:end] == targets(self.rowptr[first : last + 1]) + first).any())
-                for first, last, start, end in row_chunks(self.rowptr)
-            )
-        if not self._has_loops:
-            return self
-        if self._loop_free is None:
-            target = targets(self.rowptr)
-            other = self.col != target
-            self._loop_free = Adjacency(torch.stack([self.col[other].long(), target[other]]), self.num_nodes)
-            self._loop_free._has_loops = False
-        return self._loop_free
+        return self._loop_free or self
+
+    @cached_property
+    def _loop_free(self) -> Adjacency | None:
+        """The adjacency without self-loops; None if it has none (not itself: a cycle would keep it in memory)."""
+        chunks = row_chunks(self.rowptr)
+        if not any(bool((self.col[a:b] == targets(self.rowptr[i : j + 1]) + i).any()) for i, j, a, b in chunks):
+            return None
+        target = targets(self.rowptr)
+        other = self.col != target
+        adjacency = Adjacency(torch.stack([self.col[other].long(), target[other]]), self.num_nodes)
+        adjacency._loop_free = None
+        return adjacency
 
     def links(self, loops: bool) -> Links:
         """Return all edges in the format of the kernels; with ``loops``, every node has exactly one self-loop."""
-        if loops and True not in self._links:
-            self._links[True] = self.links(False).with_loops()
-        elif False not in self._links:
-            self._links[False] = Links(self.rowptr, self.col.int(), self.num_nodes, undirected=self.undirected)
+        if loops not in self._links:
+            col = self.links(False).col if loops else self.col.int()
+            self._links[loops] = Links(self.rowptr, col, self.num_nodes, loops, self.undirected)
         return self._links[loops]
 
     def incoming(self, nodes: Tensor, loops: bool = False) -> tuple[Tensor, Tensor]:

@@ -10,10 +10,9 @@ from torch import Tensor
 
 from ergnn.engine.adjacency import Adjacency, merge_loops, pointers
 from ergnn.engine.dropout import DropoutStream
-from ergnn.engine.features import DenseFeatures, DroppedFeatures, InputFeatures, SparseFeatures
+from ergnn.engine.features import DenseFeatures, DroppedFeatures, InputFeatures, SparseFeatures, SparsePattern, spmm
 from ergnn.engine.sampling import ALL, sample_neighbors
-from ergnn.engine.slots import SlotRows, model_positions, offsets
-from ergnn.engine.sparse import SparsePattern, spmm
+from ergnn.engine.slots import SlotRows, model_positions
 from ergnn.nn.layers import Aggregation
 
 
@@ -114,7 +113,7 @@ def make_block(
 ) -> tuple[EdgeBlock, Tensor]:
     """Build the block whose target rows are ``nodes``, each computed with the parameters of its ``slot``.
 
-    Several models are the same as :func:`join_blocks` of the block of each, with one set of operations for all.
+    With several models, the block has one component per model, built with one set of operations for all.
 
     Args:
         adj: adjacency of the whole graph; weights use its degrees, so a small field is exact.
@@ -182,23 +181,3 @@ def relabel(keys: Tensor, size: int) -> tuple[Tensor, Tensor]:
     known = table.nonzero().flatten()
     table[known] = torch.arange(known.numel(), device=keys.device)
     return known, table.index_select(0, keys)
-
-
-def join_blocks(blocks: list[EdgeBlock]) -> EdgeBlock:
-    """Join the blocks of several models into one block-diagonal block."""
-    if len(blocks) == 1:
-        return blocks[0]
-    src, dst = offsets([block.src.count for block in blocks]), offsets([block.dst.count for block in blocks])
-    slot = offsets([block.src.slots for block in blocks])
-    models = sum(block.models for block in blocks)
-    slots = torch.cat([block.src.slot + s for block, s in zip(blocks, slot, strict=False)])
-    return EdgeBlock(
-        SlotRows(slots, slot[-1], models),
-        torch.cat([block.root + s for block, s in zip(blocks, src, strict=False)]),
-        torch.cat([block.row + s for block, s in zip(blocks, dst, strict=False)]),
-        torch.cat([block.col + s for block, s in zip(blocks, src, strict=False)]),
-        torch.cat([block.weight for block in blocks]),
-        models,
-        torch.cat([block.src_position for block in blocks]),
-        torch.cat([block.edge_position for block in blocks]),
-    )

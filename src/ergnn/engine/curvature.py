@@ -4,8 +4,8 @@ The influence of training node ``v`` on the summed loss of a target set ``T`` (t
 
     I(v) = − (Σ_{t∈T} ∇ℓ_t)ᵀ H⁻¹ ∇ℓ_v .
 
-With ``w = H⁻¹ Σ_t ∇ℓ_t`` from one solve, ``∇ℓ_vᵀ w`` is the derivative of node v's loss along ``w``: a single
-forward-mode pass gives it for every node at once.
+With ``w = H⁻¹ Σ_t ∇ℓ_t`` from one solve, ``∇ℓ_vᵀ w`` is the derivative of node v's loss along ``w``: a single product
+with the Jacobian gives it for every node at once.
 """
 
 from __future__ import annotations
@@ -19,21 +19,29 @@ import torch
 from torch import Tensor
 from torch.func import grad, jvp, vjp
 
-from ergnn.config.errors import CurvatureError, check_at_least, check_choice
+from ergnn.config.errors import check_at_least, check_choice
+from ergnn.engine.hardware import Recorded, on_stream, side_stream
 from ergnn.engine.objective import Objective, ParamDict
-from ergnn.engine.recording import Recorded, on_stream, side_stream
-from ergnn.engine.solves import Product, Solution, conjugate_gradients, nystrom_preconditioner
+from ergnn.engine.solves import Product, Solution, conjugate_gradients, nystrom_preconditioner, solve_together
 
 CurvatureKind = Literal["gauss-newton", "hessian"]
 
 
 def flatten(params: ParamDict) -> Tensor:
-    return torch.cat([value.reshape(-1) for value in params.values()])
+    """Concatenate parameters to one vector."""
+    return flatten_models(params, 1)[0]
+
+
+def flatten_models(params: ParamDict, models: int) -> Tensor:
+    """Concatenate stacked parameters to one row per model, ``[models, parameters]``."""
+    return torch.cat([value.reshape(models, -1) for value in params.values()], dim=1)
 
 
 def unflatten(vector: Tensor, like: ParamDict) -> ParamDict:
-    parts = vector.split([value.numel() for value in like.values()])
-    return {name: part.view_as(value) for part, (name, value) in zip(parts, like.items(), strict=True)}
+    """Invert :func:`flatten` or :func:`flatten_models`."""
+    rows = torch.atleast_2d(vector)
+    parts = rows.split([value.numel() // rows.size(0) for value in like.values()], dim=1)
+    return {name: part.reshape(value.shape) for part, (name, value) in zip(parts, like.items(), strict=True)}
 
 
 def parts_of(objective: Objective, batch: int | None) -> Iterator[Objective]:
@@ -93,27 +101,29 @@ class Linearization:
         return torch.cat([g.reshape(-1) for g in grads])
 
 
-def gauss_newton_product(objective: Objective, params: ParamDict, at: Linearization | None = None) -> Product:
+def gauss_newton_product(
+    objective: Objective, params: ParamDict, at: Linearization | None = None, record: bool = True
+) -> Product:
     """Return ``v ↦ G v`` with ``G = Σ_i w_i J_iᵀ (∂²ℓ_i / ∂z_i²) J_i``, logits ``z_i``, ``J_i = ∂z_i / ∂θ``.
 
     For cross-entropy the inner matrix is ``diag p_i − p_i p_iᵀ``. G is the Hessian of the weighted loss without the
     term with the second derivatives of the logits. If the loss is convex in the logits, G is positive semi-definite,
-    which the Hessian of a trained GAT is not. On a GPU, products are recorded as a CUDA graph.
+    which the Hessian of a trained GAT is not.
 
     Args:
         at: the logits at ``params``, if they are known.
+        record: on a GPU, record products as a CUDA graph if possible.
     """
     at = at or Linearization(objective, params)
-    product = _product(objective, at)
-    if at.stream is None:
+    middle = _loss_curvature(objective, at.logits)
+
+    def product(vector: Tensor) -> Tensor:
+        return at.backward(middle(at.forward(vector)))
+
+    if at.stream is None or not record:
         return product
     recorded = Recorded(product, at.stream)
     return lambda vector: recorded(vector).clone()
-
-
-def _product(objective: Objective, at: Linearization) -> Product:
-    middle = _loss_curvature(objective, at.logits)
-    return lambda vector: at.backward(middle(at.forward(vector)))
 
 
 def _loss_curvature(objective: Objective, logits: Tensor) -> Product:
@@ -185,17 +195,18 @@ class Curvature:
 
     @cached_property
     def _inner(self) -> Product:
-        hessian = self.kind == "hessian"
+        exact = self.kind == "hessian"
         if self.batch is None or self.batch >= self.objective.weights.numel():
-            if hessian:
+            if exact:
                 return hessian_product(self.objective, self.params)
             return gauss_newton_product(self.objective, self.params, self._at)
 
         def summed(vector: Tensor) -> Tensor:  # rebuild every batch each time, to bound memory
             total = torch.zeros_like(vector)
             for batch in parts_of(self.objective, self.batch):
-                at = None if hessian else Linearization(batch, self.params)
-                total += (hessian_product(batch, self.params) if at is None else _product(batch, at))(vector)
+                options: dict[str, Any] = {} if exact else {"record": False}
+                make = hessian_product if exact else gauss_newton_product
+                total += make(batch, self.params, **options)(vector)
             return total
 
         return summed
@@ -213,20 +224,19 @@ class Curvature:
         inner, shift = self._inner, self.shift
         return lambda vector: inner(vector) + shift * vector
 
-    def solve(self, b: Tensor, start: Tensor | None = None) -> Solution:
+    def solve(self, b: Tensor) -> Solution:
         """Compute ``H⁻¹ b``; the number of products excludes those of the preconditioner, which is reused."""
         limits: dict[str, Any] = {"tolerance": self.tolerance, "max_iterations": self.max_iterations}
-        return conjugate_gradients(self.product(), b, start=start, preconditioner=self._preconditioner, **limits)
+        return conjugate_gradients(self.product(), b, preconditioner=self._preconditioner, **limits)
 
-    def influence(self, target_gradient: Tensor, start: Tensor | None = None) -> tuple[Tensor, Solution]:
+    def influence(self, target_gradient: Tensor) -> tuple[Tensor, Solution]:
         """Compute ``I(v) = −g_Tᵀ H⁻¹ ∇ℓ_v`` for every example of the objective, with one solve and one JVP."""
-        solution = self.solve(target_gradient, start)
-        if self.objective.linked and self.kind == "gauss-newton" and self.batch is None:
-            slope = grad(lambda z: self.objective.loss(z).sum())(self._at.logits)
-            return -(slope * self._at.forward(solution.x)).sum(1), solution
-        direction = unflatten(solution.x, self.params)
-        parts = parts_of(self.objective, self.batch)
-        return -torch.cat([jvp(part.losses, (self.params,), (direction,))[1] for part in parts]), solution
+        solution = self.solve(target_gradient)
+        changes = []
+        for part in parts_of(self.objective, self.batch):
+            at = self._at if part is self.objective else Linearization(part, self.params)
+            changes.append(_loss_change(part, at, solution.x))
+        return -torch.cat(changes), solution
 
     def self_influence(self, examples: Tensor) -> Tensor:
         """Compute ``∇ℓ_vᵀ H⁻¹ ∇ℓ_v`` for the given positions, with one solve per example."""
@@ -240,77 +250,36 @@ class Curvature:
         return torch.stack(out)
 
 
-@dataclass(frozen=True)
-class StackedCurvature:
-    """The Gauss-Newton matrices of stacked models; see :class:`Curvature`.
+def _loss_change(objective: Objective, at: Linearization, direction: Tensor) -> Tensor:
+    """Compute the derivative of the loss of each example along a vector."""
+    return (grad(lambda z: objective.loss(z).sum())(at.logits) * at.forward(direction)).sum(1)
 
-    Models that share no parameters have a block-diagonal matrix. Each row of a matrix ``[models, parameters]`` is the
-    vector of one model, and conjugate gradients have a step size per row.
+
+def influence_together(
+    objective: Objective, target: Objective, damping: float, l2: float, tolerance: float, max_iterations: int
+) -> list[tuple[Tensor, Solution]]:
+    """Compute ``I(v) = −g_Tᵀ G⁻¹ ∇ℓ_v`` for every example of each of several stacked models.
+
+    The models share no parameters, so that their Gauss-Newton matrix is block-diagonal: a product is one product.
 
     Args:
         objective: the minimized objective of the stacked models.
-        damping: added to each diagonal, times the total weight of the model's examples.
-        l2: λ of the term λ/2 ‖θ‖² in the minimized loss.
-        tolerance, max_iterations: stopping criteria of conjugate gradients.
+        target: the target set of each model, ``g_T = Σ_{t∈T} ∇ℓ_t``.
+        damping, l2, tolerance, max_iterations: as for :class:`Curvature`.
     """
+    params, models = objective.parameters(), len(objective.sizes)
+    at = Linearization(objective, params)
+    inner = gauss_newton_product(objective, params, at)
+    weights = torch.stack([own.sum() for own in objective.weights.split(objective.sizes)])
 
-    objective: Objective
-    damping: float
-    l2: float
-    tolerance: float
-    max_iterations: int
+    def product(rows: Tensor) -> Tensor:
+        shift = (damping * weights + l2).to(rows).unsqueeze(1)
+        change = inner(flatten(unflatten(rows, params)))
+        return flatten_models(unflatten(change, params), models) + shift * rows
 
-    def influence(self, target: Objective) -> list[tuple[Tensor, Solution]]:
-        """Compute ``I(v) = −g_Tᵀ H⁻¹ ∇ℓ_v`` for every example of each model, with ``g_T = Σ_{t∈T} ∇ℓ_t``."""
-        params = self.objective.parameters()
-        leaves = {name: value.requires_grad_() for name, value in target.parameters().items()}
-        with torch.enable_grad():
-            total = target.losses(leaves).sum()
-        grads = torch.autograd.grad(total, list(leaves.values()), materialize_grads=True)
-        goal = self._rows(dict(zip(leaves, grads, strict=True)))
-        solutions = self._solve(params, goal)
-        direction = self._params(torch.stack([solution.x for solution in solutions]), params)
-        along = -jvp(self.objective.losses, (params,), (direction,))[1]
-        sizes = [len(part) for part in self.objective.examples]
-        return list(zip(along.split(sizes), solutions, strict=True))
-
-    def _solve(self, params: ParamDict, b: Tensor) -> list[Solution]:
-        """Solve ``H x = b`` for every model; see :func:`.conjugate_gradients`."""
-        inner = gauss_newton_product(self.objective, params)
-        parts = self.objective.weights.split([len(part) for part in self.objective.examples])
-        shift = self.damping * torch.stack([part.sum() for part in parts]).to(b).unsqueeze(1) + self.l2
-        x, r, d = torch.zeros_like(b), b.clone(), b.clone()
-        size, rr = b.double().norm(dim=1), b.double().square().sum(1)
-        counts, residuals = [0] * b.size(0), [1.0 if value > 0 else 0.0 for value in size.tolist()]
-        for products in range(self.max_iterations + 1):
-            active = [residual > self.tolerance for residual in residuals]
-            if not any(active):
-                break
-            if products == self.max_iterations:
-                raise CurvatureError(
-                    f"conjugate gradients left a relative residual of {max(residuals):.2g} after {products} products "
-                    f"({self.tolerance:g} was requested); use a larger damping or more iterations"
-                )
-            a_d = self._rows(unflatten(inner(flatten(self._params(d, params))), params)) + shift * d
-            curvature = (d.double() * a_d).sum(1)
-            moving = torch.tensor(active, device=b.device)
-            step = torch.where(moving, rr / curvature, 0.0).to(b).unsqueeze(1)
-            x, r = x + step * d, r - step * a_d
-            new = r.double().square().sum(1)
-            norms, curvatures = torch.stack([new.sqrt() / size, curvature]).tolist()  # the only transfer
-            if any(on and not value > 0 for on, value in zip(active, curvatures, strict=True)):
-                raise CurvatureError("the Gauss-Newton matrix is not positive definite; use a larger damping")
-            residuals = [value if on else old for on, value, old in zip(active, norms, residuals, strict=True)]
-            counts = [count + on for on, count in zip(active, counts, strict=True)]
-            d, rr = r + torch.where(moving, new / rr, 0.0).to(b).unsqueeze(1) * d, new
-        return [Solution(*solution) for solution in zip(x, counts, residuals, strict=True)]
-
-    def _rows(self, params: ParamDict) -> Tensor:
-        """Return stacked parameters as one row per model."""
-        models = len(self.objective.examples)
-        return torch.cat([value.reshape(models, -1) for value in params.values()], dim=1)
-
-    def _params(self, rows: Tensor, like: ParamDict) -> ParamDict:
-        """Invert :meth:`_rows`."""
-        parts = rows.split([value.numel() // rows.size(0) for value in like.values()], dim=1)
-        return {name: part.reshape_as(value) for part, (name, value) in zip(parts, like.items(), strict=True)}
+    goal = gradient(target, params, torch.ones_like(target.weights))
+    b = flatten_models(unflatten(goal, params), models)
+    solutions = solve_together(product, b, tolerance, max_iterations)
+    directions = flatten(unflatten(torch.stack([solution.x for solution in solutions]), params))
+    influence = -_loss_change(objective, at, directions)
+    return list(zip(influence.split(objective.sizes), solutions, strict=True))

@@ -232,39 +232,17 @@ def digest(value: Any) -> str:
     >>> digest([0.0]) == digest([-0.0])
     False
     """
-    state = hashlib.sha256()
-    _feed(state, value)
-    return state.hexdigest()
+    return hashlib.sha256(repr(_comparable(value)).encode()).hexdigest()
 
 
-def _feed(state: Any, value: Any) -> None:
+def _comparable(value: Any) -> Any:
+    """Return numbers, strings and collections that have the same ``repr`` if the values are bitwise equal."""
     if isinstance(value, Tensor):
-        state.update(f"{value.dtype}{tuple(value.shape)}{value.layout}".encode())
-        for dense in _dense_parts(value.detach()):
-            state.update(dense.contiguous().cpu().flatten().view(torch.uint8).numpy().tobytes())
-    elif isinstance(value, Mapping):
-        state.update(b"{")
-        for key in sorted(value, key=str):
-            state.update(f"{key!r}:".encode())
-            _feed(state, value[key])
-        state.update(b"}")
-    elif isinstance(value, list | tuple):
-        state.update(b"[")
-        for item in value:
-            _feed(state, item)
-            state.update(b",")
-        state.update(b"]")
-    else:
-        state.update(repr(value).encode())
-
-
-def _dense_parts(value: Tensor) -> list[Tensor]:
-    if value.layout == torch.sparse_csr:
-        return [value.crow_indices(), value.col_indices(), value.values()]
-    if value.layout == torch.sparse_coo:
-        whole = value.coalesce()
-        return [whole.indices(), whole.values()]
-    return [value]
+        entries = value.detach().to_dense().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+        return str(value.dtype), tuple(value.shape), str(value.layout), hashlib.sha256(entries).hexdigest()
+    if isinstance(value, Mapping):
+        return {key: _comparable(value[key]) for key in sorted(value, key=str)}
+    return [_comparable(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _on_cpu(value: Any) -> Any:

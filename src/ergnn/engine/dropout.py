@@ -16,10 +16,6 @@ from torch import Tensor
 from ergnn.engine.features import DenseFeatures, DroppedFeatures, InputFeatures, SparseFeatures
 from ergnn.engine.kernels import runs_on_triton
 
-BLOCK = 1 << 15
-"""Number of entries that a CPU hashes at a time: they stay in its cache, and PyTorch starts no threads for so few."""
-MANY_THREADS = 8
-"""Number of threads from which a CPU hashes all entries at once, in parallel."""
 _M0, _M1, _M2 = 0x9E3779B9 - 2**32, 0x7FEB352D, 0x846CA68B - 2**32
 _TARGET, _SOURCE, _HEAD = 0x9E3779B1 - 2**32, 0x85EBCA77 - 2**32, 0xC2B2AE3D - 2**32
 _FIRST, _SECOND = 0x21F0AAAD, 0x735A2D97
@@ -52,18 +48,12 @@ def threshold(p: float) -> int:
     return min(int(p * 2**32) - 2**31, 2**31 - 1)
 
 
-def write_scale(mixed: Tensor, p: float, out: Tensor) -> Tensor:
-    """Write ``1 / (1 - p)`` or 0 into ``out``, for hashes."""
-    if mixed.device.type == "cpu":
-        torch.ge(mixed, threshold(p), out=out)  # without a tensor of bool, which is slow
-    else:
-        out.copy_(mixed >= threshold(p))
-    return out.mul_(1.0 / (1.0 - p))
+def _scale(mixed: Tensor, p: float, dtype: torch.dtype) -> Tensor:
+    """Return ``1 / (1 - p)`` or 0 for hashes."""
+    return (mixed >= threshold(p)).to(dtype).mul_(1.0 / (1.0 - p))
 
 
-def keep_scale(
-    position: Tensor, key: Tensor, p: float, dtype: torch.dtype, times: Tensor | None = None, width: int | None = None
-) -> Tensor:
+def keep_scale(position: Tensor, key: Tensor, p: float, dtype: torch.dtype, width: int | None = None) -> Tensor:
     """Return ``1 / (1 - p)`` for entries that are kept, and 0 for dropped ones.
 
     Args:
@@ -71,25 +61,13 @@ def keep_scale(
             entry j of row i is at ``position[i] · width + j``.
         key: int32 key of the model of each entry, broadcastable to ``position``; with ``width``, one key or ``[rows]``.
         p: dropout probability.
-        times: multiply the result by these values, without derivatives.
         width: number of entries per row.
     """
-    shape, column = list(position.shape), position
-    if width is not None:
-        shape, column = [*shape, width], torch.arange(width, dtype=torch.int32, device=position.device)
-        key = key if key.numel() == 1 else key.unsqueeze(1)
-    out = torch.empty(shape, dtype=dtype, device=position.device)
-    count, step = position.size(0), max(1, position.size(0))
-    if position.device.type == "cpu" and torch.get_num_threads() < MANY_THREADS:
-        step = max(1, BLOCK * count // max(1, out.numel()))
-    for start in range(0, count, step):
-        rows = slice(start, start + step)
-        entries = position[rows].clone() if width is None else position[rows].unsqueeze(1) * width + column
-        row_keys = key[rows] if key.dim() == out.dim() and key.size(0) == count else key
-        block = write_scale(_mix(entries, row_keys), p, out[rows])
-        if times is not None:
-            block.mul_(times[rows])
-    return out
+    if width is None:
+        return _scale(_mix(position.clone(), key), p, dtype)
+    column = torch.arange(width, dtype=torch.int32, device=position.device)
+    key = key if key.numel() == 1 else key.unsqueeze(1)
+    return _scale(_mix(position.unsqueeze(1) * width + column, key), p, dtype)
 
 
 def attention_keep(target: Tensor, source: Tensor, heads: int, key: Tensor, p: float, dtype: torch.dtype) -> Tensor:
@@ -102,7 +80,7 @@ def attention_keep(target: Tensor, source: Tensor, heads: int, key: Tensor, p: f
     x = edge.unsqueeze(1) + torch.arange(heads, dtype=torch.int32, device=edge.device) * _HEAD + key
     x = x.bitwise_xor_(shifted(x, 16).bitwise_and_(0xFFFF)).mul_(_FIRST)
     x = x.bitwise_xor_(shifted(x, 15).bitwise_and_(0x1FFFF)).mul_(_SECOND)
-    return write_scale(x, p, torch.empty(x.shape, dtype=dtype, device=x.device))
+    return _scale(x, p, dtype)
 
 
 class _Dropped(torch.autograd.Function):
@@ -154,12 +132,10 @@ class DropoutStream:
         self._site += 1
         return self.keys[self._site - 1]
 
-    def __call__(
-        self, h: Tensor, p: float, position: Tensor | None, model: Tensor | None, constant: bool = False
-    ) -> Tensor:
+    def __call__(self, h: Tensor, p: float, position: Tensor | None, model: Tensor | None) -> Tensor:
         """Drop entries of ``h``; row i is row ``position[i]`` of model ``model[i]``.
 
-        If they are None, ``h`` has the rows of one model in order. If ``h`` is constant, there are no derivatives.
+        If they are None, ``h`` has the rows of one model in order.
         """
         key = self.key(p)
         if key is None:
@@ -170,9 +146,7 @@ class DropoutStream:
             position = torch.arange(h.size(0), dtype=torch.int32, device=h.device)
         elif key.numel() > 1:
             key = key.index_select(0, model)
-        times = h if constant else None
-        scale = keep_scale(position, key, p, h.dtype, times, h.size(1) if h.dim() == 2 else None)
-        return scale if constant else h * scale
+        return h * keep_scale(position, key, p, h.dtype, h.size(1) if h.dim() == 2 else None)
 
     def input(self, h: Tensor | InputFeatures, p: float, block: Any) -> Tensor | InputFeatures | DroppedFeatures:
         """Apply dropout to the input of a layer: activations, or dense or sparse features."""
@@ -182,5 +156,5 @@ class DropoutStream:
             key = self.key(p)
             return h if key is None else DroppedFeatures(h, key, p)
         if isinstance(h, SparseFeatures):
-            return replace(h, value=self(h.value, p, h.position, h.model, constant=True))
-        return DenseFeatures(self(h.value, p, block.src_position, block.src_model, constant=True))
+            return replace(h, value=self(h.value, p, h.position, h.model))
+        return DenseFeatures(self(h.value, p, block.src_position, block.src_model))

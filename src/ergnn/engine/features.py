@@ -1,22 +1,91 @@
-"""Input features of a field; sparse if most are zero, so that dropout and products skip the zeros."""
+"""Input features of a field; sparse if most are zero, so that dropout and products skip the zeros.
+
+Products with sparse matrices are differentiable in the dense matrix in reverse, forward and mixed modes.
+``torch.sparse.mm`` does not support forward mode, and rebuilds the transpose in each backward pass. Here, the transpose
+is built once, and all modes use the same product.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ergnn.data.graph import Graph
 from ergnn.engine.cache import Cache
-from ergnn.engine.slots import SlotRows, model_positions, offsets
-from ergnn.engine.sparse import SparsePattern, spmm
+from ergnn.engine.slots import SlotRows, model_positions
 
 SPARSE_BELOW = 0.1
 """Features are converted to sparse if a smaller fraction of them is non-zero; the results are the same."""
 LARGE = 1 << 28
 """Dense features with more entries are not converted, since they may be a memory-mapped file."""
+
+
+class SparsePattern:
+    """Positions of the non-zeros of a CSR matrix and of its transpose.
+
+    Args:
+        rowptr: ``[rows + 1]``, start of each row.
+        col: ``[nnz]``, column of each non-zero.
+        shape: number of rows and columns.
+    """
+
+    def __init__(self, rowptr: Tensor, col: Tensor, shape: tuple[int, int]) -> None:
+        self.rowptr, self.col, self.shape = rowptr, col, shape
+
+    @property
+    def nnz(self) -> int:
+        return int(self.col.numel())
+
+    def rows(self) -> Tensor:
+        """Return the row of each non-zero."""
+        index = torch.arange(self.shape[0], device=self.col.device)
+        return torch.repeat_interleave(index, self.rowptr.diff(), output_size=self.nnz)
+
+    @cached_property
+    def transposed(self) -> tuple[SparsePattern, Tensor]:
+        """The transposed pattern, and the permutation of values from this pattern to it."""
+        order = torch.argsort(self.col, stable=True)
+        count = torch.bincount(self.col, minlength=self.shape[1])
+        rowptr = torch.cat([count.new_zeros(1), count.cumsum(0)]).to(self.rowptr.dtype)
+        return SparsePattern(rowptr, self.rows()[order].to(self.col.dtype), self.shape[::-1]), order
+
+    def multiply(self, value: Tensor, dense: Tensor) -> Tensor:
+        matrix = torch.sparse_csr_tensor(self.rowptr, self.col, value, self.shape, check_invariants=False)
+        return matrix @ dense
+
+
+class _SparseMatMul(torch.autograd.Function):
+    @staticmethod
+    def forward(pattern: SparsePattern, value: Tensor, dense: Tensor, backward: bool) -> Tensor:
+        if backward:
+            _ = pattern.transposed  # build here: tensors cached under a torch.func transform would be wrapped
+        return pattern.multiply(value, dense)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.pattern, value, _, _ = inputs
+        ctx.save_for_backward(value)
+        ctx.save_for_forward(value)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, None, Tensor, None]:
+        (value,) = ctx.saved_tensors
+        transpose, order = ctx.pattern.transposed
+        return None, None, spmm(transpose, value[order], grad.contiguous()), None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        (value,) = ctx.saved_tensors
+        return spmm(ctx.pattern, value, tangents[2].contiguous())
+
+
+def spmm(pattern: SparsePattern, value: Tensor, dense: Tensor) -> Tensor:
+    """Compute ``A @ dense`` for the matrix ``A`` with this pattern and these constant values."""
+    return _SparseMatMul.apply(pattern, value, dense, torch.is_grad_enabled())
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +121,7 @@ class SparseFeatures:
     @cached_property
     def transposed(self) -> tuple[SparsePattern, Tensor, Tensor]:
         """The transposed pattern, and values and positions in its order."""
-        pattern, order = self.pattern.transposed()
+        pattern, order = self.pattern.transposed
         return pattern, self.value[order], self.position[order]
 
 
@@ -121,35 +190,3 @@ def features_of(
         position, owner = model_positions(model, 1, models).index_select(0, row), model.index_select(0, row)
     pattern = SparsePattern(rowptr, col if model is None else col + owner * width, (nodes.numel(), width * models))
     return SparseFeatures(pattern, x.values()[index].to(dtype), position * width + col.int(), owner, models)
-
-
-def join_features(features: list[InputFeatures]) -> InputFeatures:
-    """Concatenate the rows of several models."""
-    if len(features) == 1:
-        return features[0]
-    sparse = [value for value in features if isinstance(value, SparseFeatures)]
-    if len(sparse) < len(features):
-        return DenseFeatures(torch.cat([_dense(value) for value in features]))
-    patterns = [value.pattern for value in sparse]
-    entry = offsets([pattern.nnz for pattern in patterns])
-    column = offsets([pattern.shape[1] for pattern in patterns])
-    model = offsets([value.models for value in sparse])
-    starts = [pattern.rowptr[:-1] + start for pattern, start in zip(patterns, entry, strict=False)]
-    rowptr = torch.cat([*starts, patterns[0].rowptr.new_tensor(entry[-1:])])
-    col = torch.cat([pattern.col + start for pattern, start in zip(patterns, column, strict=False)])
-    return SparseFeatures(
-        SparsePattern(rowptr, col, (sum(pattern.shape[0] for pattern in patterns), column[-1])),
-        torch.cat([value.value for value in sparse]),
-        torch.cat([value.position for value in sparse]),
-        torch.cat([value.model + start for value, start in zip(sparse, model, strict=False)]),
-        model[-1],
-    )
-
-
-def _dense(features: InputFeatures) -> Tensor:
-    if isinstance(features, DenseFeatures):
-        return features.value
-    pattern = features.pattern
-    width = pattern.shape[1] // features.models
-    index = (pattern.rows(), pattern.col % width)
-    return features.value.new_zeros(pattern.shape[0], width).index_put(index, features.value, accumulate=True)

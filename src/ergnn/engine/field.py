@@ -12,14 +12,13 @@ from torch import Tensor
 from ergnn.data.graph import Graph
 from ergnn.data.hashing import stream_key
 from ergnn.engine.adjacency import adjacency_of
-from ergnn.engine.blocks import EdgeBlock, join_blocks, make_block, relabel
-from ergnn.engine.features import DenseFeatures, InputFeatures, features_of, join_features
+from ergnn.engine.blocks import EdgeBlock, make_block, relabel
+from ergnn.engine.features import DenseFeatures, InputFeatures, features_of
 from ergnn.engine.kernels.links import Links
 from ergnn.engine.kernels.sums import neighbor_sum
 from ergnn.engine.linked import LinkedBlock, make_linked_block
 from ergnn.engine.propagation import propagate
 from ergnn.engine.sampling import Sampling
-from ergnn.engine.slots import offsets
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.layers import SYMMETRIC, Aggregation, form_of
 
@@ -37,13 +36,15 @@ class Field:
             if the rows are the same. For a large graph, links with one source per row, so that gradients of repeated
             rows are summed in a fixed order.
         head: block of the output layer, with one slot per head.
-        linked: whether the blocks are those of a large graph (:class:`LinkedBlock`), which cannot be joined.
+        models: number of models.
+        linked: whether the blocks are those of a large graph (:class:`LinkedBlock`), of one model.
     """
 
     features: InputFeatures
     layers: Sequence[AnyBlock]
     take: Tensor | Links | None
     head: AnyBlock | None
+    models: int
     linked: bool = False
 
     def head_inputs(self, h: Tensor) -> Tensor:
@@ -53,14 +54,6 @@ class Field:
         if isinstance(self.take, Links):
             return neighbor_sum(h, self.take)
         return h.index_select(0, self.take)
-
-    @property
-    def rows(self) -> int:
-        """Number of output rows of the encoder."""
-        if self.layers:
-            return self.layers[-1].dst.count
-        assert isinstance(self.features, DenseFeatures)
-        return int(self.features.value.size(0))
 
 
 def make_field(
@@ -75,7 +68,7 @@ def make_field(
 ) -> Field:
     """Build the field of ``nodes``.
 
-    With several models, it is the same as :func:`join_fields` of the field of each, with one set of operations for all.
+    With several models, it has one component per model, built with one set of operations for all.
 
     Args:
         heads: ``[n, r]``, the heads that score each node, as positions among ``slots`` heads; None to embed only.
@@ -110,11 +103,11 @@ def make_field(
     else:
         features = DenseFeatures(blocks.propagate(graph, model.propagated_hops, nodes, owner))
     if not blocks.linked:
-        return Field(features, layers, take, head)
+        return Field(features, layers, take, head, models)
     same = take.numel() == nodes.numel() and torch.equal(take, torch.arange(take.numel(), device=take.device))
     rows = layers[-1].dst.count if layers else int(nodes.numel())
     every = torch.arange(take.numel() + 1, device=take.device)
-    return Field(features, layers, None if same else Links(every, take.int(), rows), head, linked=True)
+    return Field(features, layers, None if same else Links(every, take.int(), rows), head, models, linked=True)
 
 
 class _Blocks:
@@ -142,19 +135,3 @@ class _Blocks:
             return graph.rows(nodes).to(self.dtype)
         block, sources = self.make(SYMMETRIC, nodes, owner, self.models)
         return block.aggregate(self.propagate(graph, hops - 1, sources, block.src.slot))
-
-
-def join_fields(fields: list[Field]) -> Field:
-    """Join the fields of several models."""
-    if len(fields) == 1:
-        return fields[0]
-    starts = offsets([field.rows for field in fields])
-    heads = [field.head for field in fields if isinstance(field.head, EdgeBlock)]
-    layers = [[block for block in field.layers if isinstance(block, EdgeBlock)] for field in fields]
-    take = [field.take + start for field, start in zip(fields, starts, strict=False) if isinstance(field.take, Tensor)]
-    return Field(
-        join_features([field.features for field in fields]),
-        [join_blocks(list(blocks)) for blocks in zip(*layers, strict=True)],
-        torch.cat(take),
-        join_blocks(heads) if heads else None,
-    )

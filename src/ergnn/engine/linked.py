@@ -100,7 +100,7 @@ def make_linked_block(
         src, read, whole = SortedRows(key // n, slots), key % n, False
     before = after = None
     if aggregation.source is not None or aggregation.target is not None:
-        degree = adj.links(loops).degree().to(torch.float64).unsqueeze(1)
+        degree = adj.links(loops).degree.to(torch.float64).unsqueeze(1)
         if aggregation.source is not None:
             before = aggregation.source(degree)[read].to(dtype)
         if aggregation.target is not None:

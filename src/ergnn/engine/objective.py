@@ -19,11 +19,9 @@ from ergnn.config.errors import InputError
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.dropout import DropoutStream
 from ergnn.engine.features import DenseFeatures
-from ergnn.engine.field import Field, join_fields, make_field
-from ergnn.engine.losses import MASKED, Entry, Objective, ParamDict, head_positions
-from ergnn.engine.plain import PlainObjective
+from ergnn.engine.field import Field, make_field
+from ergnn.engine.losses import MASKED, Entry, Objective, ParamDict, PlainObjective, head_positions
 from ergnn.engine.sampling import Sampling
-from ergnn.engine.step_hooks import split_models
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 from ergnn.nn.layers import form_of
@@ -122,14 +120,17 @@ class FieldObjective(Objective):
 
     @cached_property
     def fields(self) -> list[Field]:
-        """One field for all models; on large graphs, one field per model."""
+        """The fields: one for consecutive models on the same graph; on a large graph, one for each model."""
         fields = []
-        large = any(adjacency_of(part.graph).is_large for part in self.examples)
         pairs = zip(self.examples, self._local_heads.split([len(part) for part in self.examples]), strict=True)
-        for _, run in groupby(pairs, lambda pair: id(pair[0].graph)):  # one set of operations per graph
+        for _, run in groupby(pairs, lambda pair: id(pair[0].graph)):
             same_graph = list(run)
-            fields += [self._field([pair]) for pair in same_graph] if large else [self._field(same_graph)]
-        return fields if any(field.linked for field in fields) else [join_fields(fields)]
+            groups = [[pair] for pair in same_graph] if self._needs_links(same_graph[0][0]) else [same_graph]
+            fields += [self._field(group) for group in groups]
+        return fields
+
+    def _needs_links(self, examples: Examples) -> bool:
+        return self.sampling is None and adjacency_of(examples.graph).is_large
 
     def _field(self, pairs: list[tuple[Examples, Tensor]]) -> Field:
         nodes, heads = torch.cat([part.nodes for part, _ in pairs]), torch.cat([heads for _, heads in pairs])
@@ -147,9 +148,9 @@ class FieldObjective(Objective):
         widths = [self.models[0].head_widths[head] for head in self.heads]
         if len(set(widths)) == 1:
             return [None] * len(self.fields)
-        columns = torch.arange(max(widths), device=self.targets.device)
-        wide = self.targets.new_tensor(widths * len(self.models))
-        return [None if field.head is None else columns >= wide[field.head.dst.slot, None] for field in self.fields]
+        columns, wide = torch.arange(max(widths), device=self.targets.device), self.targets.new_tensor(widths)
+        slots = [None if field.head is None else field.head.dst.slot % len(widths) for field in self.fields]
+        return [None if slot is None else columns >= wide[slot, None] for slot in slots]
 
     def part(self, model: int) -> Objective:
         """Return the objective of one of the models."""
@@ -166,18 +167,13 @@ class FieldObjective(Objective):
     def prepare(self) -> None:
         self.linked = self.field.linked
 
-    def _layers(self) -> list[tuple[str, list[tuple[str, nn.Module]]]]:
-        """Return pairs of a prefix of stacked names, and the layers stacked under it with their names in a model."""
-        names = [f"convs.{i}." for i in range(len(self.models[0].convs))]
-        encoder = [(name, [(name, model.convs[i]) for model in self.models]) for i, name in enumerate(names)]
-        heads = [(f"heads.{head}.", model.heads[head]) for model in self.models for head in self.heads]
-        return [*encoder, ("head.", heads)]
-
     def _stacked(self) -> Iterator[tuple[str, list[tuple[str, Tensor]]]]:
         """Yield the name of each stacked parameter, and name and value of the parameters stacked under it."""
-        for prefix, layers in self._layers():
-            for name, _ in layers[0][1].named_parameters():
-                yield prefix + name, [(own + name, layer.get_parameter(name)) for own, layer in layers]
+        for name, _ in self.models[0].convs.named_parameters(prefix="convs"):
+            yield name, [(name, model.get_parameter(name)) for model in self.models]
+        for name, _ in self._head.named_parameters():
+            own_names = [f"heads.{head}.{name}" for head in self.heads]
+            yield f"head.{name}", [(own, model.get_parameter(own)) for model in self.models for own in own_names]
 
     def parameters(self) -> ParamDict:
         return {name: _stack([value.detach() for _, value in values]) for name, values in self._stacked()}
@@ -254,21 +250,27 @@ class FieldObjective(Objective):
 
     def _one_model_per_example(self, examples: Examples) -> FieldObjective:
         """Return the objective of one copy of the model per example."""
-        alone, models = [examples], self.models * len(examples)
-        large = adjacency_of(examples.graph).is_large
-        if large or not (self.has_default_loss or self.joins_losses):  # a field and a loss for each example
+        alone, sizes = [examples], [1] * len(examples)
+        linked = self._needs_links(examples)
+        if linked or not (self.has_default_loss or self.joins_losses):  # a field and a loss for each example
             alone = [examples[one] for one in torch.arange(len(examples), device=examples.nodes.device).split(1)]
-        sizes = None if large else [1] * len(examples)
-        return FieldObjective(models, alone, self.heads, sizes=sizes, sampling=self.sampling, key=self.key)
+        models, own_sizes = self.models * len(examples), None if linked else sizes
+        return FieldObjective(models, alone, self.heads, sizes=own_sizes, sampling=self.sampling, key=self.key)
 
     def logits(self, params: ParamDict, keys: Tensor | None = None) -> Tensor:
         if len(self.fields) == 1:
             return self._logits(0, params, keys)
-        parts = enumerate(split_models(params, len(self.models)))
-        return torch.cat([self._logits(i, own, None if keys is None else keys[:, i : i + 1]) for i, own in parts])
+        sizes, models = [field.models for field in self.fields], len(self.models)
+        parts = {
+            name: value.split([value.size(0) // models * size for size in sizes]) for name, value in params.items()
+        }
+        own_keys = [None] * len(sizes) if keys is None else keys.split(sizes, dim=1)
+        return torch.cat(
+            [self._logits(i, {name: part[i] for name, part in parts.items()}, own_keys[i]) for i in range(len(sizes))]
+        )
 
     def _logits(self, number: int, params: ParamDict, keys: Tensor | None) -> Tensor:
-        """Compute logits on one of the fields: that of all models, or of one model if the fields are not joined."""
+        """Compute logits on one of the fields, with parameters and keys of its models."""
         field, missing = self.fields[number], self._missing[number]
         drop, block = DropoutStream(keys), field.head
         assert block is not None
@@ -348,21 +350,21 @@ def encode(model: Backbone, params: ParamDict, field: Field, drop: DropoutStream
 
 def encoder_parameters(models: Sequence[Backbone]) -> ParamDict:
     """Stack the parameters of the layers before the heads, as copies."""
-    named = [dict(model.convs.named_parameters(prefix="convs")) for model in models]
-    return {name: _stack([values[name].detach() for values in named]) for name in named[0]}
+    names = [name for name, _ in models[0].convs.named_parameters(prefix="convs")]
+    return {name: _stack([model.get_parameter(name).detach() for model in models]) for name in names}
 
 
 def _with_prefix(prefix: str, params: ParamDict) -> ParamDict:
     return {name[len(prefix) :]: value for name, value in params.items() if name.startswith(prefix)}
 
 
-def _transpose(value: Tensor) -> Tensor:
+def transposed(value: Tensor) -> Tensor:
     return value.t() if value.dim() == 2 else value
 
 
 def _stack(values: list[Tensor]) -> Tensor:
     """Stack parameters, with matrices transposed, and padded with zeros to the same shape."""
-    values = [_transpose(value) for value in values]
+    values = [transposed(value) for value in values]
     shape = [max(sizes) for sizes in zip(*(value.shape for value in values), strict=True)]
     return torch.stack([value if list(value.shape) == shape else _pad(value, shape) for value in values])
 
@@ -375,4 +377,4 @@ def _pad(value: Tensor, shape: list[int]) -> Tensor:
 
 def _unstack(stacked: Tensor, like: Tensor) -> Tensor:
     """Return an entry of stacked parameters in the shape of ``like``."""
-    return _transpose(stacked[tuple(slice(size) for size in _transpose(like).shape)])
+    return transposed(stacked[tuple(slice(size) for size in transposed(like).shape)])

@@ -21,7 +21,7 @@ from ergnn.engine.dropout import DropoutStream
 from ergnn.engine.features import DenseFeatures
 from ergnn.engine.field import make_field
 from ergnn.engine.losses import MASKED
-from ergnn.engine.objective import FieldObjective, encode, encoder_parameters, make_objective
+from ergnn.engine.objective import FieldObjective, encode, encoder_parameters, make_objective, transposed
 from ergnn.engine.propagation import ALL_CACHED, MAX_CACHED, propagate
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
@@ -150,35 +150,29 @@ def _encoder(model: Backbone, graph: Graph, nodes: Tensor) -> Lookup:
         return _lookup(everything, cached)
     reads_neighbors = model.propagated_hops or any(form_of(conv).aggregation for conv in model.learned_layers)
     needed = adjacency_of(graph).neighborhood(nodes) if reads_neighbors else nodes
+    depth = len(model.learned_layers)
     if 2 * needed.numel() < n or n * model.embedding_size > MAX_CACHED:
-        return _encode(model, graph, nodes)
-    lookup = _encode(model, graph, everything)
+        return _compute(model, graph, torch.unique(nodes), depth)
+    lookup = _compute(model, graph, everything, depth)
     _ENCODED.store(sources, lookup(everything), model.dtype)
     return lookup
 
 
-def _encode(model: Backbone, graph: Graph, nodes: Tensor) -> Lookup:
-    """Compute the encoder's output for ``nodes``."""
-    adj, dtype = adjacency_of(graph), model.dtype
-    hops, layers = model.propagated_hops, model.learned_layers
-    sets = [torch.unique(nodes)]  # output nodes of each layer, last layer first, then input nodes of the first layer
-    for conv in reversed(layers):
-        sets.append(adj.neighborhood(sets[-1]) if form_of(conv).aggregation is not None else sets[-1])
-    inputs = sets.pop()
-
-    rows: Lookup = lambda read: graph.rows(read).to(dtype)  # noqa: E731
-    if hops:
-        rows = _lookup(inputs, propagate(graph, hops, nodes=inputs, dtype=dtype))
-    for conv in layers:
-        outputs = sets.pop()
-        value = model.activation(_layer(conv, adj, rows, inputs, outputs))
-        rows, inputs = _lookup(outputs, value), outputs
-    return rows
+def _compute(model: Backbone, graph: Graph, nodes: Tensor, depth: int) -> Lookup:
+    """Compute the output of the first ``depth`` layers with parameters for ``nodes``, in ascending order."""
+    if depth == 0 and model.propagated_hops:
+        return _lookup(nodes, propagate(graph, model.propagated_hops, nodes=nodes, dtype=model.dtype))
+    if depth == 0:
+        return lambda read: graph.rows(read).to(model.dtype)
+    adj, conv = adjacency_of(graph), model.learned_layers[depth - 1]
+    inputs = nodes if form_of(conv).aggregation is None else adj.neighborhood(nodes)
+    rows = _compute(model, graph, inputs, depth - 1)
+    return _lookup(nodes, model.activation(_layer(conv, adj, rows, inputs, nodes)))
 
 
 def _layer(conv: nn.Module, adj: Adjacency, rows: Lookup, inputs: Tensor, outputs: Tensor) -> Tensor:
     """Compute the rows of nodes ``outputs`` of one layer from the rows of nodes ``inputs``."""
-    params: Params = {name: _transpose(value.detach()).unsqueeze(0) for name, value in conv.named_parameters()}
+    params: Params = {name: transposed(value.detach()).unsqueeze(0) for name, value in conv.named_parameters()}
     form, drop, out = form_of(conv), DropoutStream(None), []
     weight, params = _projected(params, form.projections)
     z = torch.cat([rows(chunk) @ weight for chunk in inputs.split(ROWS)])
@@ -200,7 +194,3 @@ def _projected(params: Params, names: tuple[str, ...]) -> tuple[Tensor, Params]:
 def _lookup(nodes: Tensor, value: Tensor) -> Lookup:
     """Return a function that looks up rows of ``value`` by node id; ``nodes`` are ascending."""
     return lambda wanted: value[torch.searchsorted(nodes, wanted)]
-
-
-def _transpose(value: Tensor) -> Tensor:
-    return value.t() if value.dim() == 2 else value

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from ergnn.config.errors import InputError
 from ergnn.data.graph import Graph
-from ergnn.engine.adjacency import Adjacency, adjacency_of, merge_loops, pointers
+from ergnn.engine.adjacency import adjacency_of, merge_loops, pointers
 from ergnn.engine.blocks import make_block
 from ergnn.engine.cache import Cache
+from ergnn.engine.features import SparsePattern, spmm
 from ergnn.engine.linked import LinkedBlock, make_linked_block
-from ergnn.engine.sparse import SparsePattern, spmm
 from ergnn.nn.layers import SYMMETRIC
 
 MATRIX_EDGES = 1 << 22
@@ -67,7 +67,7 @@ class NormalizedAdjacency:
             if self._block is not None:
                 self._transposed._block = replace(self._block, links=self._block.links.transposed())
             else:
-                self._transposed._pattern, order = self._pattern.transposed()
+                self._transposed._pattern, order = self._pattern.transposed
                 self._transposed._weights = {dtype: weight[order] for dtype, weight in self._weights.items()}
         return self._transposed
 
@@ -130,20 +130,18 @@ def propagate(graph: Graph, hops: int, *, nodes: Tensor | None = None, dtype: to
         return value if nodes is None else value[nodes]
     if nodes is None:
         return graph.dense_x().to(dtype)
-    outputs = [nodes]  # of each hop, last hop first
-    for _ in range(hops):
-        outputs.append(adj.neighborhood(outputs[-1]))
-    inputs = outputs.pop()
-    value = graph.rows(inputs).to(dtype)
-    while outputs:
-        value, inputs = _hop(adj, inputs, value, outputs[-1]), outputs.pop()
-    return value
+    return _rows(graph, hops, nodes, dtype)
 
 
-def _hop(adj: Adjacency, inputs: Tensor, x: Tensor, outputs: Tensor) -> Tensor:
-    """Compute the rows of ``S x`` at nodes ``outputs``, where the rows of ``x`` are those of nodes ``inputs``."""
-    rows = [x.new_empty(0, x.size(1))]
-    for nodes in adj.chunks(outputs):
-        block, source = make_block(adj, SYMMETRIC, nodes, torch.zeros_like(nodes), 1, x.dtype)
-        rows.append(block.aggregate(x[torch.searchsorted(inputs, source)]))
-    return torch.cat(rows) if len(rows) > 2 else rows[-1]
+def _rows(graph: Graph, hops: int, nodes: Tensor, dtype: torch.dtype) -> Tensor:
+    """Compute rows of ``S^K X`` from the receptive field of ``nodes``."""
+    if hops == 0:
+        return graph.rows(nodes).to(dtype)
+    adj = adjacency_of(graph)
+    inputs = adj.neighborhood(nodes)
+    x = _rows(graph, hops - 1, inputs, dtype)
+    out = [x.new_empty(0, x.size(1))]
+    for chunk in adj.chunks(nodes):
+        block, source = make_block(adj, SYMMETRIC, chunk, torch.zeros_like(chunk), 1, dtype)
+        out.append(block.aggregate(x[torch.searchsorted(inputs, source)]))
+    return torch.cat(out)

@@ -1,9 +1,12 @@
-"""Rows in slots: products of rows with different sets of parameters (slots) in one operation."""
+"""Several models at once: products of rows with different sets of parameters (slots) in one operation, and optimizers.
+
+Each model is updated exactly as it would be alone, on a CPU bit for bit.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -134,6 +137,41 @@ def model_positions(slot: Tensor, per_model: int, models: int) -> Tensor:
     return row - (count.cumsum(0) - count).int().index_select(0, model)
 
 
-def offsets(sizes: list[int]) -> list[int]:
-    """Return the start of each of several consecutive ranges, and the end of the last."""
-    return list(accumulate(sizes, initial=0))
+OPTIMIZERS: dict[str, Any] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+
+
+def make_optimizer(
+    kind: str, params: list[Tensor], *, models: int, lr: float, weight_decay: float
+) -> torch.optim.Optimizer:
+    """Create a fused optimizer by name, for parameters ``[models · …, …]`` of stacked models."""
+    base = OPTIMIZERS[kind]
+    exact = models == 1 or kind == "sgd" or params[0].device.type != "cpu"  # rounding does not depend on stacking
+    optimizer = base if exact else type(base.__name__, (_ModelByModel, base), {"models": models})
+    return optimizer(params, lr=lr, weight_decay=weight_decay, fused=True)
+
+
+class _ModelByModel:
+    """Pass the parts of a stacked parameter to a fused step one by one if they do not fill whole SIMD vectors.
+
+    Otherwise, whether an entry is processed in a full vector would depend on the number of models.
+    """
+
+    models: int
+
+    def _init_group(self, group: dict[str, Any], *lists: list[Tensor]) -> Any:
+        result = super()._init_group(group, *lists)  # type: ignore[misc]
+        stacked = [list(values) for values in lists]  # parameters, gradients, moments, steps; unused lists are empty
+        for values in lists:
+            values.clear()
+        for i, param in enumerate(stacked[0]):
+            for values, originals in zip(lists, stacked, strict=True):
+                if originals:
+                    values.extend(self._parts(param, originals[i]))
+        return result
+
+    def _parts(self, param: Tensor, value: Tensor) -> list[Tensor]:
+        if param.numel() // self.models * param.element_size() % VECTOR == 0:
+            return [value]
+        if value.dim() == 0:  # step count, which the optimizer increments once per list entry
+            return [value, *(value.clone() for _ in range(self.models - 1))]
+        return list(value.split(value.size(0) // self.models))

@@ -31,57 +31,60 @@ def conjugate_gradients(
     *,
     tolerance: float = 1e-3,
     max_iterations: int = 500,
-    start: Tensor | None = None,
     preconditioner: Product | None = None,
 ) -> Solution:
     """Solve ``A x = b`` for a positive definite ``A`` up to a relative residual.
 
     Args:
-        start: warm start: its best multiple is the initial guess, at the cost of one product.
         preconditioner: ``v ↦ M v`` for a positive definite ``M ≈ A⁻¹``.
 
     Raises:
         CurvatureError: if a direction has ``dᵀ A d ≤ 0``, or the tolerance is not reached.
     """
-    x, r, size, products = torch.zeros_like(b), b.clone(), float(b.norm()), 0
-    if size == 0.0:
-        return Solution(x, 0, 0.0)
-    if start is not None and float(start.norm()) > 0.0:
-        a_start, products = product(start), 1
-        curvature = start @ a_start
-        _check_positive(float(curvature), start, products)
-        step = (start @ b) / curvature
-        x, r = step * start, b - step * a_start
-    residual = float(r.norm()) / size
+    on_rows = None if preconditioner is None else lambda rows: preconditioner(rows[0]).unsqueeze(0)
+    return solve_together(
+        lambda rows: product(rows[0]).unsqueeze(0), b.unsqueeze(0), tolerance, max_iterations, on_rows
+    )[0]
+
+
+def solve_together(
+    product: Product, b: Tensor, tolerance: float, max_iterations: int, preconditioner: Product | None = None
+) -> list[Solution]:
+    """Solve several systems, one for each row of ``b``; the functions are of all rows at once.
+
+    Conjugate gradients have a step size per row. See :func:`conjugate_gradients`.
+    """
+    x, r, size = torch.zeros_like(b), b, b.double().norm(dim=1)
     z = r if preconditioner is None else preconditioner(r)
-    d, rz = z.clone(), r @ z
-    while residual > tolerance:
-        if products >= max_iterations:
+    d, rz = z, _products(r, z)
+    counts, residuals = [0] * b.size(0), [1.0 if value > 0 else 0.0 for value in size.tolist()]
+    while any(active := [residual > tolerance for residual in residuals]):
+        if max(counts) == max_iterations:
             raise CurvatureError(
-                f"conjugate gradients left a relative residual of {residual:.2g} after {max_iterations} products "
+                f"conjugate gradients left a relative residual of {max(residuals):.2g} after {max_iterations} products "
                 f"({tolerance:g} was requested); use a larger damping or more iterations"
             )
-        a_d = product(d)
-        products += 1
-        curvature = d @ a_d
-        step = rz / curvature
+        a_d, moving = product(d), torch.tensor(active, device=b.device)
+        counts = [count + on for on, count in zip(active, counts, strict=True)]
+        curvature = _products(d, a_d)
+        step = torch.where(moving, rz / curvature, 0.0).to(b).unsqueeze(1)
         x, r = x + step * d, r - step * a_d
         z = r if preconditioner is None else preconditioner(r)
-        new = r @ z
-        following, rz = z + (new / rz) * d, new
-        norm, along = torch.stack([r.norm(), curvature]).tolist()  # the only transfer of an iteration
-        _check_positive(along, d, products)
-        d, residual = following, norm / size
-        LOG.info("conjugate gradients: %d product(s), residual %.2g of %.2g", products, residual, tolerance)
-    return Solution(x, products, residual)
+        new = _products(r, z)
+        norms, along = torch.stack([r.double().norm(dim=1) / size, curvature]).tolist()  # the only transfer
+        if any(on and not value > 0 for on, value in zip(active, along, strict=True)):
+            raise CurvatureError(
+                f"negative curvature after {max(counts)} product(s): the matrix is not positive definite here; use "
+                "curvature='gauss-newton', or a larger damping"
+            )
+        residuals = [value if on else old for on, value, old in zip(active, norms, residuals, strict=True)]
+        d, rz = z + torch.where(moving, new / rz, 0.0).to(b).unsqueeze(1) * d, new
+        LOG.info("conjugate gradients: %d product(s), residual %.2g of %.2g", max(counts), max(residuals), tolerance)
+    return [Solution(*solution) for solution in zip(x, counts, residuals, strict=True)]
 
 
-def _check_positive(curvature: float, d: Tensor, products: int) -> None:
-    if not curvature > 0:
-        raise CurvatureError(
-            f"negative curvature ({curvature / float(d @ d):.3g}) after {products} product(s): the matrix is not "
-            "positive definite here; use curvature='gauss-newton', or a larger damping"
-        )
+def _products(a: Tensor, b: Tensor) -> Tensor:
+    return (a.double() * b.double()).sum(1)
 
 
 def nystrom_preconditioner(product: Product, like: Tensor, rank: int, shift: float, seed: int = 0) -> Product:

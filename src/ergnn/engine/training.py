@@ -14,11 +14,11 @@ from ergnn.config.errors import DivergedError, InputError
 from ergnn.config.learner_config import LearnerConfig, check_training
 from ergnn.engine.distributed import ALONE, Ranks, current_ranks
 from ergnn.engine.dropout import dropout_keys
+from ergnn.engine.hardware import Recorded, side_stream
 from ergnn.engine.minibatches import MiniBatches
 from ergnn.engine.objective import Objective, ParamDict
-from ergnn.engine.optimizers import make_optimizer
-from ergnn.engine.recording import Recorded, side_stream
 from ergnn.engine.sampling import Sampling
+from ergnn.engine.slots import make_optimizer
 from ergnn.engine.step_hooks import Penalty, StepHook, join_hooks, model_part, total_penalties
 
 GRAPH_FROM = 20

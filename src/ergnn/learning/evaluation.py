@@ -15,9 +15,9 @@ from ergnn.config.errors import InputError, check_choice, listed, truncate
 from ergnn.data.stream import Task, TaskStream
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.hardware import use_threads
+from ergnn.engine.losses import PlainModel
 from ergnn.engine.objective import FieldObjective, can_be_stacked
 from ergnn.engine.outputs import CHUNK, logits_together, prefers_layers
-from ergnn.engine.plain import PlainModel
 from ergnn.learning.callbacks import Callback
 from ergnn.learning.learner import SPLITS, Learner
 from ergnn.learning.metrics import AccuracyMatrix, accuracy, roc_auc

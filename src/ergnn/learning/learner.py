@@ -16,11 +16,12 @@ from ergnn.config.errors import InputError, check_choice
 from ergnn.config.learner_config import LearnerConfig
 from ergnn.config.registry import name_of
 from ergnn.data.graph import Graph
+from ergnn.data.hashing import seeded
 from ergnn.data.stream import Task
 from ergnn.engine.cache import Cache
 from ergnn.engine.hardware import find_device, use_threads
+from ergnn.engine.losses import PlainModel
 from ergnn.engine.outputs import CHUNK, logits_of, prefers_layers
-from ergnn.engine.plain import PlainModel
 from ergnn.learning.callbacks.base import Callback
 from ergnn.learning.metrics import METRICS, accuracy
 from ergnn.learning.observing import observe_together
@@ -30,7 +31,6 @@ from ergnn.methods import Method
 from ergnn.nn.backbones import BACKBONES
 from ergnn.nn.examples import Examples
 from ergnn.nn.heads import HeadPolicy
-from ergnn.nn.seeding import seeded
 from ergnn.replay.selectors import SelectionContext
 
 SCHEMA = 2

@@ -13,9 +13,9 @@ from torch import Tensor
 from ergnn.config.errors import InputError, check_at_least, check_choice
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
+from ergnn.engine.hardware import Recorded, side_stream
 from ergnn.engine.losses import MASKED
 from ergnn.engine.propagation import propagate
-from ergnn.engine.recording import Recorded, side_stream
 from ergnn.methods import METHODS
 from ergnn.methods.base import Comparison, LearnerView, Method, Scorer, num_bytes, random_encoder
 from ergnn.nn.examples import Examples

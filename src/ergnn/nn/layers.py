@@ -45,24 +45,15 @@ MEAN = Aggregation(target=lambda degree: degree.clamp(min=1).reciprocal())
 SUM = Aggregation()
 
 
-class Rows(Protocol):
-    """Rows that may use different sets of parameters (slots)."""
-
-    def matmul(self, h: Tensor, weight: Tensor) -> Tensor:
-        """Multiply each row by the matrix of its slot; ``weight`` is ``[slots, in, out]``."""
-
-    def each(self, parameter: Tensor) -> Tensor:
-        """Return the entry of ``parameter``, ``[slots, …]``, for each row."""
-
-
 class Block(Protocol):
-    """The edges of one layer, from its input rows (sources) to its output rows (targets)."""
+    """The edges of one layer, from its input rows (sources) to its output rows (targets).
+
+    ``dst.each(parameter)`` returns the entry of ``parameter``, ``[slots, …]``, for each target row, and
+    ``dst.matmul(h, weight)`` multiplies each by the matrix of its slot; ``weight`` is ``[slots, in, out]``.
+    """
 
     @property
-    def src(self) -> Rows: ...
-
-    @property
-    def dst(self) -> Rows: ...
+    def dst(self) -> Any: ...
 
     def project(self, h: Any, weight: Tensor) -> Tensor:
         """Compute ``h W`` for the input of the layer: activations, or dense or sparse features."""

@@ -7,11 +7,10 @@ from torch import Tensor
 
 from engine.kernels.cases import edges_of, inputs_of, links_of, off, written_out
 from ergnn.engine.dropout import DropoutStream, keep_scale
-from ergnn.engine.features import DenseFeatures, DroppedFeatures, SparseFeatures
+from ergnn.engine.features import DenseFeatures, DroppedFeatures, SparseFeatures, SparsePattern
 from ergnn.engine.kernels.attention import attention
 from ergnn.engine.kernels.sums import neighbor_sum
 from ergnn.engine.slots import SlotRows
-from ergnn.engine.sparse import SparsePattern
 
 
 def check_attention(name: str, p: float, dtype: torch.dtype, device: str, tolerance: float, seed: int = 0) -> None:
@@ -55,7 +54,7 @@ def check_sums(name: str, width: int, dtype: torch.dtype, device: str, tolerance
     target, source = edges_of(links)
     matrix = torch.zeros(links.targets, links.sources, dtype=torch.float64, device=device)
     matrix.index_put_((target, source), matrix.new_ones(target.numel()), accumulate=True)
-    assert links.degree().tolist() == matrix.sum(1).tolist()
+    assert links.degree.tolist() == matrix.sum(1).tolist()
     generator = torch.Generator().manual_seed(width)
     h = torch.randn(links.sources, width, generator=generator, dtype=torch.float64).to(device)
     weight = torch.randn(links.targets, width, generator=generator, dtype=torch.float64).to(device)

@@ -54,7 +54,7 @@ def test_transposed_lists_equal_the_transposed_matrix(name: str, monkeypatch: py
 def test_pieces_of_rows_cover_each_entry_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links_module, "SEGMENT", 4)
     links = links_of(name)
-    pieces = links.segments()
+    pieces = links.segments
     covered = torch.zeros(links.col.numel(), dtype=torch.long)
     slots: dict[int, list[int]] = {}
     for row, begin, end, slot in zip(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from weakref import ReferenceType, ref
 
 import torch
@@ -56,17 +57,6 @@ class Links:
         self._undirected = undirected
         self._transposed: Links | None = None
         self._transpose_of: ReferenceType[Links] | None = None  # weak: a cycle would keep lists on a GPU for long
-        self._degree: Tensor | None = None
-        self._self_loops: tuple[Tensor, Tensor] | None = None
-        self._segments: Segments | None = None
-        self._longest: int | None = None
-
-    def with_loops(self) -> Links:
-        """Return the same links with one self-loop per row."""
-        looped, back = Links(self.rowptr, self.col, self.sources, True, self._undirected), self._transposed
-        if back is not None:
-            looped._set_transposed(Links(back.rowptr, back.col, back.sources, True))
-        return looped
 
     def transposed(self) -> Links:
         """Return the target rows of each source row, computed in chunks and cached."""
@@ -88,44 +78,38 @@ class Links:
                 rank = torch.arange(last - first, device=col.device) - (count.cumsum(0) - count)[source]
                 col[free[source] + rank] = target.to(col.dtype)
                 free += count
-            return self._set_transposed(Links(rowptr, col, self.targets, self.loops))
+            self._transposed = Links(rowptr, col, self.targets, self.loops)
+            self._transposed._transpose_of = ref(self)
         return self._transposed
 
-    def _set_transposed(self, other: Links) -> Links:
-        self._transposed, other._transpose_of = other, ref(self)
-        return other
-
+    @cached_property
     def longest(self) -> int:
-        """Return the largest number of entries of a row; cached."""
-        if self._longest is None:
-            self._longest = int(self.rowptr.diff().max()) if self.targets else 0
-        return self._longest
+        """The largest number of entries of a row."""
+        return int(self.rowptr.diff().max()) if self.targets else 0
 
+    @cached_property
     def degree(self) -> Tensor:
-        """Return the number of source rows of each target row, ``[targets]``."""
-        if self._degree is None:
-            self._degree = self.rowptr.diff()
-            if self.loops:
-                rows, count = self.self_loops()
-                self._degree = (self._degree + 1).index_add_(0, rows, -count)
-        return self._degree
+        """The number of source rows of each target row, ``[targets]``."""
+        size = self.rowptr.diff()
+        if not self.loops:
+            return size
+        rows, count = self.self_loops
+        return (size + 1).index_add_(0, rows, -count)
 
+    @cached_property
     def self_loops(self) -> tuple[Tensor, Tensor]:
-        """Return the rows with self-loops in ``col``, and their number of self-loops; cached."""
-        if self._self_loops is None:
-            rows = [self.rowptr[:0]]
-            for row, stop, first, last in row_chunks(self.rowptr):
-                target = targets(self.rowptr[row : stop + 1]).add_(row)
-                rows.append(target[self.col[first:last] == target])
-            self._self_loops = torch.unique_consecutive(torch.cat(rows), return_counts=True)
-        return self._self_loops
+        """The rows with self-loops in ``col``, and their number of self-loops."""
+        rows = [self.rowptr[:0]]
+        for row, stop, first, last in row_chunks(self.rowptr):
+            target = targets(self.rowptr[row : stop + 1]).add_(row)
+            rows.append(target[self.col[first:last] == target])
+        return torch.unique_consecutive(torch.cat(rows), return_counts=True)
 
+    @cached_property
     def segments(self) -> Segments:
-        """Return the rows split into pieces of at most ``SEGMENT`` entries; cached."""
-        if self._segments is None:
-            index = torch.int32 if self.col.numel() < 2**31 - 2**12 else torch.long
-            self._segments = _cut(self.rowptr, SEGMENT, index)
-        return self._segments
+        """The rows split into pieces of at most ``SEGMENT`` entries."""
+        index = torch.int32 if self.col.numel() < 2**31 - 2**12 else torch.long
+        return _cut(self.rowptr, SEGMENT, index)
 
 
 @dataclass(frozen=True, eq=False)

@@ -56,6 +56,6 @@ def _plain(h: Tensor, links: Links) -> Tensor:
         out[row:stop] = matrix @ h
     if links.loops:
         out += h
-        looped, count = links.self_loops()
+        looped, count = links.self_loops
         out.index_add_(0, looped, h[looped] * -count.to(h.dtype).unsqueeze(1))
     return out

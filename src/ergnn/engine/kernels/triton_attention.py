@@ -69,7 +69,7 @@ def forward(values: Values, key: Tensor | None, edges: AttentionEdges, train: bo
     heads, width = z.shape[1:]
     record = _record_width(heads, width, 1)
     shape = Shape(heads, record)
-    segments = links.segments()
+    segments = links.segments
     out, lse = z.new_empty(links.targets, heads, width), z.new_empty(links.targets, heads)
     positive_out, positive_share = (
         (torch.empty_like(out), torch.empty_like(lse)) if train else (out.new_empty(0), out.new_empty(0))
@@ -114,7 +114,7 @@ def backward(g: Tensor, values: Values, key: Tensor | None, saved: tuple[Tensor,
         g, out, positive_out, a_dst.contiguous(), lse, positive_share, low, high, d_dst, records, scaled,
         links.targets, scale, heads, width, record, *shape.padded, rows, slope, NARROW, num_warps=4,
     )  # fmt: skip
-    segments = back.segments()
+    segments = back.segments
     d_z, d_src = torch.empty_like(z, memory_format=torch.contiguous_format), z.new_empty(links.sources, heads)
     count = segments.slots
     part_z, part_a = z.new_empty(count, heads, width), z.new_empty(count, heads)
@@ -143,7 +143,7 @@ def derivative(
     heads, width = z.shape[1:]
     record = _record_width(heads, width, 0)
     shape = Shape(heads, record)
-    segments = links.segments()
+    segments = links.segments
     change = torch.empty_like(out)
     count = segments.slots
     part_m, part_o = z.new_empty(count, heads), z.new_empty(count, heads, width)

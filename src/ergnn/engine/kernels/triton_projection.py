@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ergnn.engine.dropout import threshold
+from ergnn.engine.features import SparsePattern
 from ergnn.engine.kernels.triton_common import keeps_entry
-from ergnn.engine.sparse import SparsePattern
 
 ROWS, FEATURES, WIDEST = 64, 32, 64
 """Size of a tile of dense features, and number of outputs computed at a time."""

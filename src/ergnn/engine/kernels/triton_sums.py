@@ -87,14 +87,14 @@ def neighbor_sum(h: Tensor, links: Links) -> Tensor:
         return neighbor_sum(padded, links)[:, :width].contiguous()
     block = min(WIDEST, triton.next_power_of_2(width))
     columns = triton.cdiv(width, block)
-    if links.col.numel() <= 2 * links.targets and links.longest() <= SHORT:
+    if links.col.numel() <= 2 * links.targets and links.longest <= SHORT:
         out = h.new_empty(links.targets, width)
         grid = (triton.cdiv(links.targets, ROWS), columns)
         _sum_short[grid](
             links.rowptr, links.col, h.contiguous(), out, links.targets, width, ROWS, block, links.loops, num_warps=4
         )
         return out
-    shape, segments = Shape(1, block), links.segments()
+    shape, segments = Shape(1, block), links.segments
     out, part = h.new_empty(links.targets, width), h.new_empty(segments.slots, width)
     _sum[(segments.row.numel(), columns)](
         segments.row, segments.begin, segments.end, segments.slot, links.rowptr, links.col, h.contiguous(), out, part,

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ergnn.config.errors import InputError, check_choice
+from ergnn.config.errors import InputError, check_at_least, check_choice
 from ergnn.config.registry import Registry
 from ergnn.nn.layers import HiddenLayer, Norm, Propagate, form_of, has_form
 
@@ -167,7 +167,7 @@ class ConvBackbone(Backbone):
         dropout: float = 0.5,
         output: Output = "auto",
     ) -> None:
-        at_least_one(hidden=hidden, layers=layers)
+        check_at_least(1, hidden=hidden, layers=layers)
         check_choice("norm", norm, Norm)
         check_choice("output", output, Output)
         self.linear_output = output == "linear" or (output == "auto" and (residual or norm == "layer"))
@@ -186,10 +186,3 @@ class ConvBackbone(Backbone):
 
     def make_head(self, out_channels: int) -> nn.Module:
         return self.make_conv(self.embedding_size, out_channels)
-
-
-def at_least_one(**sizes: int) -> None:
-    """Raise an error if a size is below 1."""
-    for name, value in sizes.items():
-        if value < 1:
-            raise InputError(f"{name} is {value}; at least 1 is needed")

@@ -1,16 +1,29 @@
-"""Networks of graph convolutions, with the settings of their original papers, and the forms of these layers."""
+"""Networks with the settings of their original papers, and the forms of their layers."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv
 
+from ergnn.config.errors import check_at_least
 from ergnn.config.registry import inherit_options
-from ergnn.nn.backbones.base import BACKBONES, ConvBackbone, at_least_one
-from ergnn.nn.layers import ATTENTION, MEAN, SUM, SYMMETRIC, Block, LayerForm, Params, form_for, reads_messages
+from ergnn.nn.backbones.base import BACKBONES, Backbone, ConvBackbone
+from ergnn.nn.layers import (
+    ATTENTION,
+    MEAN,
+    SUM,
+    SYMMETRIC,
+    Block,
+    LayerForm,
+    Params,
+    Propagate,
+    form_for,
+    reads_messages,
+)
 
 
 @form_for(GCNConv)
@@ -77,7 +90,7 @@ class GAT(ConvBackbone):
         dropout: float = 0.6,
         **options: Any,
     ) -> None:
-        at_least_one(heads=heads)
+        check_at_least(1, heads=heads)
         self.attention_heads = heads
         super().__init__(in_channels, out_channels, hidden, dropout=dropout, **options)
         self.activation = F.relu if self.linear_output else F.elu
@@ -160,3 +173,55 @@ class GIN(ConvBackbone):
 
     def make_head(self, out_channels: int) -> nn.Module:
         return self.make_conv(self.embedding_size, out_channels, self.embedding_size)
+
+
+@form_for(nn.Linear)
+class LinearForm(LayerForm):
+    """``W h_i + b``."""
+
+    aggregation = None
+    projections = ("weight",)
+
+    def supports(self, conv: nn.Linear) -> bool:
+        return conv.bias is not None
+
+    def forward(self, conv: nn.Linear, params: Params, h: Any, block: Block, drop: Any) -> Tensor:
+        return block.at_targets(block.project(h, params["weight"])) + block.dst.each(params["bias"])
+
+
+@BACKBONES.register("mlp", help="two hidden layers that read no neighbors")
+class MLP(Backbone):
+    """Multilayer perceptron: two hidden layers of 256 ReLU units.
+
+    Args:
+        hidden: number of units per hidden layer.
+        layers: number of hidden layers.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int | None = None,
+        hidden: int = 256,
+        layers: int = 2,
+        dropout: float = 0.0,
+    ) -> None:
+        check_at_least(1, hidden=hidden)
+        sizes = [in_channels] + [hidden] * layers
+        super().__init__(out_channels, [nn.Linear(a, b) for a, b in pairwise(sizes)], F.relu, dropout, sizes[-1])
+
+
+@BACKBONES.register("sgc", help="simplified graph convolution, a linear model on S²X (Wu et al. 2019)")
+class SGC(Backbone):
+    """Simplified graph convolution (Wu et al. 2019): softmax regression on ``S^K X``.
+
+    Args:
+        hops: K, the number of propagation steps.
+    """
+
+    lr = 0.2
+    weight_decay = 5e-6
+
+    def __init__(self, in_channels: int, out_channels: int | None = None, hops: int = 2) -> None:
+        check_at_least(1, hops=hops)
+        super().__init__(out_channels, [Propagate(hops)], nn.Identity(), 0.0, in_channels)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ergnn.config.errors import InputError
 from ergnn.engine.adjacency import adjacency_of
-from ergnn.engine.sparse import SparsePattern, spmm
+from ergnn.engine.features import SparsePattern, spmm
 from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import SelectionContext, Selector
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ergnn.config.errors import InputError, check_at_least, check_choice
 from ergnn.engine.adjacency import adjacency_of
-from ergnn.engine.curvature import Curvature, CurvatureKind, StackedCurvature, flatten, gradient, unflatten
-from ergnn.engine.objective import Objective, ParamDict, can_be_stacked, make_objective
+from ergnn.engine.curvature import Curvature, CurvatureKind, gradient, influence_together
+from ergnn.engine.objective import can_be_stacked, make_objective
 from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import Selection, SelectionContext, Selector, Target, best_per_class
 
@@ -42,8 +42,6 @@ class Influence(Selector):
         max_iterations: maximum number of products.
         rank: rank of the preconditioner, 0 for none; useful if damping is small (see docs/influence.md). By default 0,
             but on graphs of a million directed edges or more, the curvature of replayed nodes is approximated.
-        warm_start: start with the solution of the previous task. It is not part of a learner's state: a resumed run
-            starts cold once and equals the original only up to the tolerance.
         batch: examples per batch of derivatives; bounds memory on large tasks, at the cost of time.
     """
 
@@ -57,7 +55,6 @@ class Influence(Selector):
         tolerance: float | None = None,
         max_iterations: int = 500,
         rank: int | None = None,
-        warm_start: bool = False,
         batch: int | None = None,
     ) -> None:
         check_choice("target", target, Target)
@@ -70,8 +67,7 @@ class Influence(Selector):
         self.target, self.sign, self.normalize = target, sign, normalize
         self.curvature, self.damping = curvature, damping
         self.tolerance, self.max_iterations = tolerance, max_iterations
-        self.rank, self.warm_start, self.batch = rank, warm_start, batch
-        self._last: ParamDict = {}
+        self.rank, self.batch = rank, batch
 
     @property
     def leaky(self) -> bool:
@@ -79,10 +75,9 @@ class Influence(Selector):
 
     @property
     def batch_key(self) -> Hashable:
-        """All options; solves with other matrices, preconditioners and starts are done one by one."""
-        options = {name: value for name, value in vars(self).items() if name != "_last"}
-        simple = self.curvature == "gauss-newton" and not (self.normalize or self.rank or self.warm_start or self.batch)
-        return (type(self), *options.items()) if simple else None
+        """All options; solves with other matrices and preconditioners are done one by one."""
+        simple = self.curvature == "gauss-newton" and not (self.normalize or self.rank or self.batch)
+        return (type(self), *vars(self).items()) if simple else None
 
     def score(self, context: SelectionContext) -> Tensor:
         return self._score(context)[0]
@@ -98,10 +93,12 @@ class Influence(Selector):
             return [self.select(context) for context in contexts]
         objective = make_objective(models, trained, heads)
         target = make_objective(models, [context.examples(self.target) for context in contexts], heads)
-        curvature = StackedCurvature(objective, self.damping, lead.l2, self.tolerance or TOLERANCE, self.max_iterations)
+        options = self.damping, lead.l2, self.tolerance or TOLERANCE, self.max_iterations
         return [
             self._selection(context, self._signed(influence[: context.nodes.numel()]), found.iterations, found.residual)
-            for context, (influence, found) in zip(contexts, curvature.influence(target), strict=True)
+            for context, (influence, found) in zip(
+                contexts, influence_together(objective, target, *options), strict=True
+            )
         ]
 
     def _selection(self, context: SelectionContext, scores: Tensor, iterations: int, residual: float) -> Selection:
@@ -134,18 +131,8 @@ class Influence(Selector):
             self.batch,
             sketched,
         )
-        influence, solution = curvature.influence(goal, self._start(trained))
-        if self.warm_start:
-            self._last = trained.by_name(unflatten(solution.x, params))
+        influence, solution = curvature.influence(goal)
         influence = influence[candidates]
         if self.normalize:
             influence = influence / curvature.self_influence(candidates).clamp(min=1e-30).sqrt()
         return self._signed(influence), (self.rank or 0) + solution.iterations, solution.residual
-
-    def _start(self, trained: Objective) -> Tensor | None:
-        """Return the last solution for parameters that still exist; those of a new head start at 0."""
-        if not self._last:
-            return None
-        now = trained.by_name(trained.parameters())
-        known = {name: value for name, value in self._last.items() if name in now and value.shape == now[name].shape}
-        return flatten(trained.from_names(known)) if known else None
