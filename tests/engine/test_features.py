@@ -4,11 +4,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from ergnn.data import Graph
 from ergnn.engine import features
 from ergnn.engine.dropout import dropout_keys
-from ergnn.engine.features import DenseFeatures, SparseFeatures, features_of
+from ergnn.engine.features import SparseFeatures, features_of
 from ergnn.engine.objective import FieldObjective
 from ergnn.nn.backbones import BACKBONES
 from graphs import random_graph
@@ -22,7 +23,7 @@ def test_products_with_features_match_dense_products(graph: Graph, data: st.Data
     weight = torch.randn(1, graph.num_features, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     part = features_of(graph, nodes, torch.float64)
     assert isinstance(part, SparseFeatures) == graph.is_sparse
-    found = part.project(part.value, weight) if isinstance(part, SparseFeatures) else part.value @ weight[0]
+    found = part.project(weight) if isinstance(part, SparseFeatures) else part @ weight[0]
     assert_near(found, graph.dense_x()[nodes] @ weight[0])
 
 
@@ -35,7 +36,7 @@ def mostly_zero(share: float) -> Graph:
 def test_features_are_sparse_if_few_are_non_zero() -> None:
     nodes = torch.tensor([3, 1])
     assert isinstance(features_of(mostly_zero(0.05), nodes), SparseFeatures)
-    assert isinstance(features_of(mostly_zero(0.2), nodes), DenseFeatures)
+    assert isinstance(features_of(mostly_zero(0.2), nodes), Tensor)
     assert isinstance(features_of(mostly_zero(0.2).with_sparse_x(), nodes), SparseFeatures)
 
 
@@ -51,7 +52,7 @@ def test_sparse_and_dense_features_give_the_same_results(
         examples = labeled(mostly_zero(0.05), [0, 3, 3, 8], [[0]] * 4, [3], seed=0)
         objective = FieldObjective([model], [examples])
         if objective.field.layers and name != "sgc":
-            assert isinstance(objective.field.features, SparseFeatures if below else DenseFeatures)
+            assert isinstance(objective.field.features, SparseFeatures if below else Tensor)
         keys = dropout_keys([0], 0, 1, objective.dropout_sites)[0] if training else None
         params = {key: value.requires_grad_() for key, value in objective.parameters().items()}
         logits = objective.logits(params, keys)

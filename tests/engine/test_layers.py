@@ -13,7 +13,7 @@ from ergnn.data import Graph
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.blocks import make_block
 from ergnn.engine.dropout import DropoutStream, dropout_keys
-from ergnn.engine.features import DenseFeatures, features_of
+from ergnn.engine.features import features_of
 from ergnn.nn.layers import form_of, has_form
 from graphs import random_graph
 from nn.cases import assert_near, messy_graphs, randomize
@@ -133,9 +133,9 @@ def test_dropout_acts_on_single_entries_of_vectors_and_features() -> None:
     nodes = torch.arange(60)
     block, read = make_block(adjacency_of(graph), None, nodes, torch.zeros_like(nodes), 1)
     keys = dropout_keys([0], 0, 1, 1)[0]
-    sparse = DropoutStream(keys).input(features_of(graph, read, torch.float64), 0.5, block)
-    dense = DropoutStream(keys).input(DenseFeatures(graph.dense_x()), 0.5, block)
+    sparse = DropoutStream(keys).input(features_of(graph, read, torch.float64), 0.5, block, is_first=True)
+    dense = DropoutStream(keys).input(graph.dense_x(), 0.5, block, is_first=True)
     eye = torch.eye(30, dtype=torch.float64).unsqueeze(0)
-    assert torch.equal(sparse.project(sparse.value, eye), dense.value)
-    share = float((dense.value != 0).sum() / (graph.dense_x() != 0).sum())
+    assert torch.equal(sparse.project(eye), dense)
+    share = float((dense != 0).sum() / (graph.dense_x() != 0).sum())
     assert 0.4 < share < 0.6

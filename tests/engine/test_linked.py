@@ -89,7 +89,7 @@ def test_features_and_lists_of_a_whole_graph_are_not_copied() -> None:
     graph = Graph.from_csr(plain.x, adj.rowptr, adj.col.int(), plain.y, undirected=True)
     nodes = torch.arange(50)
     field = make_field(model_of("gat", 8, [3], dtype=torch.float32), graph, nodes, torch.zeros(50, 1).long())
-    assert field.features.value is graph.x
+    assert field.features is graph.x
     assert field.take is None
     for block in (*field.layers, field.head):
         assert isinstance(block, LinkedBlock)

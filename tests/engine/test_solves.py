@@ -11,9 +11,8 @@ from torch import Tensor
 import ergnn.engine.adjacency
 from ergnn.data import TaskStream
 from ergnn.engine import curvature
-from ergnn.engine.curvature import Curvature, gradient
+from ergnn.engine.curvature import Curvature, conjugate_gradients, gradient, nystrom_preconditioner, solve_together
 from ergnn.engine.objective import make_objective
-from ergnn.engine.solves import conjugate_gradients, nystrom_preconditioner, solve_together
 from ergnn.learning.learner import Learner
 from ergnn.nn.examples import Examples
 from ergnn.replay.selectors import SELECTORS, SelectionContext

@@ -87,10 +87,8 @@ class Adjacency:
             row, source = adj.incoming(nodes)
             row, source = merge_loops(row, adj.degrees(nodes), source, nodes)
             return row, source
-        count = self.degrees(nodes)
-        row = torch.repeat_interleave(torch.arange(nodes.numel(), device=nodes.device), count)
-        start = self.rowptr[nodes] - (count.cumsum(0) - count)
-        return row, self.col[start[row] + torch.arange(row.numel(), device=row.device)].long()
+        _, row, entry = row_entries(self.rowptr, nodes)
+        return row, self.col[entry].long()
 
     def neighborhood(self, nodes: Tensor) -> Tensor:
         """Return ``nodes`` and their in-neighbors, in ascending order."""
@@ -148,3 +146,11 @@ def pointers(index: Tensor, size: int) -> Tensor:
     """Return the CSR row pointers for the row indices of all entries."""
     count = torch.bincount(index, minlength=size)
     return torch.cat([count.new_zeros(1), count.cumsum(0)])
+
+
+def row_entries(rowptr: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the number of entries of some CSR rows, and the position of each entry in ``rows`` and in the matrix."""
+    count = rowptr[rows + 1] - rowptr[rows]
+    row = torch.repeat_interleave(torch.arange(rows.numel(), device=rows.device), count)
+    start = rowptr[rows] - (count.cumsum(0) - count)
+    return count, row, start[row] + torch.arange(row.numel(), device=row.device)

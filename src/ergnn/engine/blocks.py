@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ergnn.engine.adjacency import Adjacency, merge_loops, pointers
 from ergnn.engine.dropout import DropoutStream
-from ergnn.engine.features import DenseFeatures, DroppedFeatures, InputFeatures, SparseFeatures, SparsePattern, spmm
+from ergnn.engine.features import DroppedFeatures, InputFeatures, SparseFeatures, SparsePattern, spmm
 from ergnn.engine.sampling import ALL, sample_neighbors
 from ergnn.engine.slots import SlotRows, model_positions
 from ergnn.nn.layers import Aggregation
@@ -21,14 +21,13 @@ class BaseBlock:
 
     src: SlotRows
 
-    def project(self, h: Tensor | InputFeatures | DroppedFeatures, weight: Tensor) -> Tensor:
+    def project(self, h: InputFeatures | DroppedFeatures, weight: Tensor) -> Tensor:
         """Compute ``h W`` for the input of a layer; ``weight`` is ``[slots, in, out]``."""
         if isinstance(h, DroppedFeatures):
             return h.project(weight, self.src)
         if isinstance(h, SparseFeatures):
-            return h.project(h.value, weight)
-        value = h.value if isinstance(h, DenseFeatures) else h
-        return self.src.matmul(value.to(weight.dtype), weight)
+            return h.project(weight)
+        return self.src.matmul(h.to(weight.dtype), weight)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from weakref import ReferenceType, ref
 
-import torch
 from torch import Tensor
 
 from ergnn.data.csr import CsrEdges
@@ -52,9 +51,7 @@ class Cache(Generic[V]):
 
     def store(self, sources: Sequence[Any], value: V, key: Hashable = None) -> None:
         """Add or replace a value, unless it is a tensor that is valid in the current context only."""
-        if isinstance(value, Tensor) and (
-            value.requires_grad or value.is_inference() or torch._C._functorch.is_functorch_wrapped_tensor(value)
-        ):
+        if isinstance(value, Tensor) and (value.requires_grad or value.is_inference()):
             return
         name, cache = (*map(id, sources), key), ref(self)
 

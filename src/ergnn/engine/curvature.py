@@ -1,4 +1,4 @@
-"""Curvature of a trained objective, and influence from it.
+"""Curvature of a trained objective, solves with it from products alone, and influence.
 
 The influence of training node ``v`` on the summed loss of a target set ``T`` (the paper's ℐ_up,loss) is
 
@@ -10,21 +10,23 @@ with the Jacobian gives it for every node at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.func import grad, jvp, vjp
 
-from ergnn.config.errors import check_at_least, check_choice
+from ergnn.config.errors import CurvatureError, check_at_least, check_choice
 from ergnn.engine.hardware import Recorded, on_stream, side_stream
-from ergnn.engine.objective import Objective, ParamDict
-from ergnn.engine.solves import Product, Solution, conjugate_gradients, nystrom_preconditioner, solve_together
+from ergnn.engine.losses import Objective, ParamDict, gradients, leaves_of
 
 CurvatureKind = Literal["gauss-newton", "hessian"]
+Product = Callable[[Tensor], Tensor]
+LOG = logging.getLogger(__name__)
+"""Logs every product at level INFO."""
 
 
 def flatten(params: ParamDict) -> Tensor:
@@ -56,12 +58,12 @@ def parts_of(objective: Objective, batch: int | None) -> Iterator[Objective]:
 
 def gradient(objective: Objective, params: ParamDict, weights: Tensor, batch: int | None = None) -> Tensor:
     """Compute ``Σ_i weights_i ∇ℓ_i`` as one vector, computed in batches of ``batch`` examples."""
-    total, start = torch.zeros_like(flatten(params)), 0
+    total, leaves, start = torch.zeros_like(flatten(params)), leaves_of(params), 0
     for part in parts_of(objective, batch):
-        losses, pull = vjp(part.losses, params)[:2]
-        end = start + losses.numel()
-        total += flatten(pull(weights[start:end].to(losses.dtype))[0])
-        start = end
+        with torch.enable_grad():
+            losses = part.losses(leaves)
+        total += flatten(gradients(losses, leaves, weights[start : start + losses.numel()].to(losses.dtype)))
+        start += losses.numel()
     return total
 
 
@@ -74,31 +76,26 @@ class Linearization:
     """
 
     def __init__(self, objective: Objective, params: ParamDict) -> None:
-        self._params, device = params, objective.weights.device
-        self._objective = objective  # recorded products read its tensors
-        leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
-        self._points = list(leaves.values())
+        device = objective.weights.device
+        self._objective, self._leaves = objective, leaves_of(params)  # recorded products read the objective's tensors
         self.stream = side_stream(device) if device.type == "cuda" and objective.recordable else None
         with on_stream(self.stream), torch.enable_grad():
-            self._logits = objective.logits(leaves)
+            self._logits = objective.logits(self._leaves)
             self._probe = torch.zeros_like(self._logits, requires_grad=True)
-            pulled = torch.autograd.grad(
-                self._logits, self._points, self._probe, create_graph=True, materialize_grads=True
-            )
+            pulled = gradients(self._logits, self._leaves, self._probe, create_graph=True)
         # parameters that no score depends on have no derivative
-        self._pulled = {i: part for i, part in enumerate(pulled) if part.requires_grad}
+        self._pulled = {name: part for name, part in pulled.items() if part.requires_grad}
         self.logits = self._logits.detach()
 
     def forward(self, vector: Tensor) -> Tensor:
         """Compute ``J v``: ``Jᵀu`` is linear in ``u``, so this is its derivative in ``u`` along ``v``."""
-        parts = list(unflatten(vector, self._params).values())
-        along = [parts[i] for i in self._pulled]
+        parts = unflatten(vector, self._leaves)
+        along = [parts[name] for name in self._pulled]
         return torch.autograd.grad(list(self._pulled.values()), self._probe, along, retain_graph=True)[0]
 
     def backward(self, u: Tensor) -> Tensor:
         """Compute ``Jᵀ u``."""
-        grads = torch.autograd.grad(self._logits, self._points, u, retain_graph=True, materialize_grads=True)
-        return torch.cat([g.reshape(-1) for g in grads])
+        return flatten(gradients(self._logits, self._leaves, u))
 
 
 def gauss_newton_product(
@@ -132,22 +129,26 @@ def _loss_curvature(objective: Objective, logits: Tensor) -> Product:
     if objective.has_default_loss:
         p, w = torch.softmax(logits, dim=1), weights.unsqueeze(1)
         return lambda along: w * p * (along - (p * along).sum(1, keepdim=True))
-    slope = grad(lambda z: (weights * objective.loss(z)).sum())
-    return lambda along: jvp(slope, (logits,), (along,))[1]
+
+    def product(along: Tensor) -> Tensor:
+        z = logits.detach().requires_grad_()
+        return torch.autograd.grad(_loss_slope(objective, z, weights, create_graph=True), z, along)[0]
+
+    return product
+
+
+def _loss_slope(objective: Objective, z: Tensor, weights: Tensor, create_graph: bool = False) -> Tensor:
+    """Return the derivatives of the weighted losses with respect to logits, which must be a leaf."""
+    with torch.enable_grad():
+        return torch.autograd.grad((weights * objective.loss(z)).sum(), z, create_graph=create_graph)[0]
 
 
 def hessian_product(objective: Objective, params: ParamDict) -> Product:
-    """Return ``v ↦ H v`` with ``H = Σ_i w_i ∇²ℓ_i``, forward over reverse."""
-    weights = objective.weights
-
-    def gradient_at(point: ParamDict) -> ParamDict:
-        losses, pull = vjp(objective.losses, point)[:2]
-        return pull(weights.to(losses.dtype))[0]
-
-    def product(vector: Tensor) -> Tensor:
-        return flatten(jvp(gradient_at, (params,), (unflatten(vector, params),))[1])
-
-    return product
+    """Return ``v ↦ H v`` with ``H = Σ_i w_i ∇²ℓ_i``, the derivative of the gradient along ``v``."""
+    leaves = leaves_of(params)
+    with torch.enable_grad():
+        slope = flatten(gradients((objective.weights * objective.losses(leaves)).sum(), leaves, create_graph=True))
+    return lambda vector: flatten(gradients(slope, leaves, vector))
 
 
 @dataclass(frozen=True)
@@ -193,20 +194,21 @@ class Curvature:
     def _at(self) -> Linearization:
         return Linearization(self.objective, self.params)
 
+    def _product(self, objective: Objective, record: bool = True) -> Product:
+        if self.kind == "hessian":
+            return hessian_product(objective, self.params)
+        at = self._at if objective is self.objective else None
+        return gauss_newton_product(objective, self.params, at, record)
+
     @cached_property
     def _inner(self) -> Product:
-        exact = self.kind == "hessian"
         if self.batch is None or self.batch >= self.objective.weights.numel():
-            if exact:
-                return hessian_product(self.objective, self.params)
-            return gauss_newton_product(self.objective, self.params, self._at)
+            return self._product(self.objective)
 
         def summed(vector: Tensor) -> Tensor:  # rebuild every batch each time, to bound memory
             total = torch.zeros_like(vector)
-            for batch in parts_of(self.objective, self.batch):
-                options: dict[str, Any] = {} if exact else {"record": False}
-                make = hessian_product if exact else gauss_newton_product
-                total += make(batch, self.params, **options)(vector)
+            for part in parts_of(self.objective, self.batch):
+                total += self._product(part, record=False)(vector)
             return total
 
         return summed
@@ -226,8 +228,7 @@ class Curvature:
 
     def solve(self, b: Tensor) -> Solution:
         """Compute ``H⁻¹ b``; the number of products excludes those of the preconditioner, which is reused."""
-        limits: dict[str, Any] = {"tolerance": self.tolerance, "max_iterations": self.max_iterations}
-        return conjugate_gradients(self.product(), b, preconditioner=self._preconditioner, **limits)
+        return conjugate_gradients(self.product(), b, self.tolerance, self.max_iterations, self._preconditioner)
 
     def influence(self, target_gradient: Tensor) -> tuple[Tensor, Solution]:
         """Compute ``I(v) = −g_Tᵀ H⁻¹ ∇ℓ_v`` for every example of the objective, with one solve and one JVP."""
@@ -240,19 +241,19 @@ class Curvature:
 
     def self_influence(self, examples: Tensor) -> Tensor:
         """Compute ``∇ℓ_vᵀ H⁻¹ ∇ℓ_v`` for the given positions, with one solve per example."""
-        losses, pull = vjp(self.objective.losses, self.params)[:2]
-        out = []
-        for i in examples.tolist():
-            one = torch.zeros_like(losses)
-            one[i] = 1.0
-            g = flatten(pull(one)[0])
+        leaves, out = leaves_of(self.params), []
+        with torch.enable_grad():
+            losses = self.objective.losses(leaves)
+        for loss in losses[examples]:
+            g = flatten(gradients(loss, leaves))
             out.append(g @ self.solve(g).x)
         return torch.stack(out)
 
 
 def _loss_change(objective: Objective, at: Linearization, direction: Tensor) -> Tensor:
     """Compute the derivative of the loss of each example along a vector."""
-    return (grad(lambda z: objective.loss(z).sum())(at.logits) * at.forward(direction)).sum(1)
+    slope = _loss_slope(objective, at.logits.clone().requires_grad_(), torch.ones_like(objective.weights))
+    return (slope * at.forward(direction)).sum(1)
 
 
 def influence_together(
@@ -283,3 +284,104 @@ def influence_together(
     directions = flatten(unflatten(torch.stack([solution.x for solution in solutions]), params))
     influence = -_loss_change(objective, at, directions)
     return list(zip(influence.split(objective.sizes), solutions, strict=True))
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Result of conjugate gradients: ``x``, the number of products, and ``‖Ax − b‖ / ‖b‖``."""
+
+    x: Tensor
+    iterations: int
+    residual: float
+
+
+def conjugate_gradients(
+    product: Product,
+    b: Tensor,
+    tolerance: float = 1e-3,
+    max_iterations: int = 500,
+    preconditioner: Product | None = None,
+) -> Solution:
+    """Solve ``A x = b`` for a positive definite ``A`` up to a relative residual.
+
+    Args:
+        preconditioner: ``v ↦ M v`` for a positive definite ``M ≈ A⁻¹``.
+
+    Raises:
+        CurvatureError: if a direction has ``dᵀ A d ≤ 0``, or the tolerance is not reached.
+    """
+    on_rows = None if preconditioner is None else lambda rows: preconditioner(rows[0]).unsqueeze(0)
+    return solve_together(
+        lambda rows: product(rows[0]).unsqueeze(0), b.unsqueeze(0), tolerance, max_iterations, on_rows
+    )[0]
+
+
+def solve_together(
+    product: Product, b: Tensor, tolerance: float, max_iterations: int, preconditioner: Product | None = None
+) -> list[Solution]:
+    """Solve several systems, one for each row of ``b``; the functions are of all rows at once.
+
+    Conjugate gradients have a step size per row. See :func:`conjugate_gradients`.
+    """
+    x, r, size = torch.zeros_like(b), b, b.double().norm(dim=1)
+    z = r if preconditioner is None else preconditioner(r)
+    d, rz = z, _products(r, z)
+    counts, residuals = [0] * b.size(0), [1.0 if value > 0 else 0.0 for value in size.tolist()]
+    while any(active := [residual > tolerance for residual in residuals]):
+        if max(counts) == max_iterations:
+            raise CurvatureError(
+                f"conjugate gradients left a relative residual of {max(residuals):.2g} after {max_iterations} products "
+                f"({tolerance:g} was requested); use a larger damping or more iterations"
+            )
+        a_d, moving = product(d), torch.tensor(active, device=b.device)
+        counts = [count + on for on, count in zip(active, counts, strict=True)]
+        curvature = _products(d, a_d)
+        step = torch.where(moving, rz / curvature, 0.0).to(b).unsqueeze(1)
+        x, r = x + step * d, r - step * a_d
+        z = r if preconditioner is None else preconditioner(r)
+        new = _products(r, z)
+        norms, along = torch.stack([r.double().norm(dim=1) / size, curvature]).tolist()  # the only transfer
+        if any(on and not value > 0 for on, value in zip(active, along, strict=True)):
+            raise CurvatureError(
+                f"negative curvature after {max(counts)} product(s): the matrix is not positive definite here; use "
+                "curvature='gauss-newton', or a larger damping"
+            )
+        residuals = [value if on else old for on, value, old in zip(active, norms, residuals, strict=True)]
+        d, rz = z + torch.where(moving, new / rz, 0.0).to(b).unsqueeze(1) * d, new
+        LOG.info("conjugate gradients: %d product(s), residual %.2g of %.2g", max(counts), max(residuals), tolerance)
+    return [Solution(*solution) for solution in zip(x, counts, residuals, strict=True)]
+
+
+def _products(a: Tensor, b: Tensor) -> Tensor:
+    return (a.double() * b.double()).sum(1)
+
+
+def nystrom_preconditioner(product: Product, like: Tensor, rank: int, shift: float, seed: int = 0) -> Product:
+    """Return ``v ↦ M v``, ``M ≈ (G + shift I)⁻¹``, from ``rank`` products with random vectors (Frangella et al. 2023).
+
+    With Ω orthonormal, ``G ≈ (GΩ)(ΩᵀGΩ)⁻¹(GΩ)ᵀ = U diag(λ) Uᵀ``, and for the smallest eigenvalue ``λ_k`` in it
+
+        M = (λ_k + shift) U diag(1 / (λ + shift)) Uᵀ + I − U Uᵀ .
+
+    G of a few labeled nodes has low rank but dense eigenvectors: removing its large eigenvalues helps, whereas a
+    diagonal preconditioner makes convergence worse.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randn(like.numel(), min(rank, like.numel()), generator=generator, dtype=torch.float32)
+    omega = torch.linalg.qr(drawn.to(like.device, torch.float64)).Q.to(like)
+    sketch = torch.stack([product(column) for column in omega.T.contiguous()], dim=1)
+    vectors, inside = _positive(omega.T @ sketch)
+    root = sketch @ (vectors * inside.rsqrt()).to(like)
+    turn, large = _positive(root.T @ root)
+    if not large.numel():
+        return lambda vector: vector
+    basis = root @ (turn * large.rsqrt()).to(like)
+    weight = ((float(large[0]) + shift) / (large + shift) - 1.0).to(like)
+    return lambda vector: vector + basis @ (weight * (basis.T @ vector))
+
+
+def _positive(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the eigenvectors and eigenvalues above rounding errors, in ascending order."""
+    values, vectors = torch.linalg.eigh(matrix.double())
+    large = values > 10 * torch.finfo(matrix.dtype).eps * values.abs().sum()
+    return vectors[:, large], values[large]

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ergnn.engine.features import DenseFeatures, DroppedFeatures, InputFeatures, SparseFeatures
+from ergnn.engine.features import DroppedFeatures, InputFeatures, SparseFeatures
 from ergnn.engine.kernels import runs_on_triton
 
 _M0, _M1, _M2 = 0x9E3779B9 - 2**32, 0x7FEB352D, 0x846CA68B - 2**32
@@ -84,29 +84,20 @@ def attention_keep(target: Tensor, source: Tensor, heads: int, key: Tensor, p: f
 
 
 class _Dropped(torch.autograd.Function):
-    """Drop entries of a matrix by their position; a linear operation, so every derivative is the same operation."""
+    """Drop entries of a matrix by their position; a linear operation, so the gradient is the same operation."""
 
     @staticmethod
-    def forward(h: Tensor, key: Tensor, p: float) -> Tensor:
+    def forward(ctx: Any, h: Tensor, key: Tensor, p: float) -> Tensor:
         from ergnn.engine.kernels.triton_common import dropped
 
-        return dropped(h.contiguous(), key, p)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        _, key, ctx.p = inputs
+        ctx.p = p
         ctx.save_for_backward(key)
-        ctx.save_for_forward(key)
+        return dropped(h.contiguous(), key, p)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (key,) = ctx.saved_tensors
-        return _Dropped.apply(grad, key, ctx.p), None, None
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        (key,) = ctx.saved_tensors
-        return _Dropped.apply(tangents[0], key, ctx.p)
+        return dropped(grad, key, ctx.p), None, None
 
 
 def dropped(h: Tensor, key: Tensor, p: float) -> Tensor:
@@ -148,13 +139,12 @@ class DropoutStream:
             key = key.index_select(0, model)
         return h * keep_scale(position, key, p, h.dtype, h.size(1) if h.dim() == 2 else None)
 
-    def input(self, h: Tensor | InputFeatures, p: float, block: Any) -> Tensor | InputFeatures | DroppedFeatures:
-        """Apply dropout to the input of a layer: activations, or dense or sparse features."""
-        if isinstance(h, Tensor):
-            return self(h, p, block.src_position, block.src_model)
-        if block.src_position is not None and runs_on_triton(h.value):
+    def input(self, h: InputFeatures, p: float, block: Any, is_first: bool) -> InputFeatures | DroppedFeatures:
+        """Apply dropout to the input of a layer: activations or, for the first layer, features."""
+        value = h.value if isinstance(h, SparseFeatures) else h
+        if is_first and block.src_position is not None and runs_on_triton(value):
             key = self.key(p)
             return h if key is None else DroppedFeatures(h, key, p)
         if isinstance(h, SparseFeatures):
-            return replace(h, value=self(h.value, p, h.position, h.model))
-        return DenseFeatures(self(h.value, p, block.src_position, block.src_model))
+            return replace(h, value=self(value, p, h.position, h.model))
+        return self(value, p, block.src_position, block.src_model)

@@ -1,8 +1,7 @@
 """Input features of a field; sparse if most are zero, so that dropout and products skip the zeros.
 
-Products with sparse matrices are differentiable in the dense matrix in reverse, forward and mixed modes.
-``torch.sparse.mm`` does not support forward mode, and rebuilds the transpose in each backward pass. Here, the transpose
-is built once, and all modes use the same product.
+Products with sparse matrices are differentiable in the dense matrix any number of times. ``torch.sparse.mm`` rebuilds
+the transpose in each backward pass; here, it is built once.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ergnn.data.graph import Graph
+from ergnn.engine.adjacency import row_entries
 from ergnn.engine.cache import Cache
 from ergnn.engine.slots import SlotRows, model_positions
 
@@ -60,39 +60,21 @@ class SparsePattern:
 
 class _SparseMatMul(torch.autograd.Function):
     @staticmethod
-    def forward(pattern: SparsePattern, value: Tensor, dense: Tensor, backward: bool) -> Tensor:
-        if backward:
-            _ = pattern.transposed  # build here: tensors cached under a torch.func transform would be wrapped
+    def forward(ctx: Any, pattern: SparsePattern, value: Tensor, dense: Tensor) -> Tensor:
+        ctx.pattern = pattern
+        ctx.save_for_backward(value)
         return pattern.multiply(value, dense)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.pattern, value, _, _ = inputs
-        ctx.save_for_backward(value)
-        ctx.save_for_forward(value)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, None, Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, None, Tensor]:
         (value,) = ctx.saved_tensors
         transpose, order = ctx.pattern.transposed
-        return None, None, spmm(transpose, value[order], grad.contiguous()), None
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        (value,) = ctx.saved_tensors
-        return spmm(ctx.pattern, value, tangents[2].contiguous())
+        return None, None, spmm(transpose, value[order], grad.contiguous())
 
 
 def spmm(pattern: SparsePattern, value: Tensor, dense: Tensor) -> Tensor:
     """Compute ``A @ dense`` for the matrix ``A`` with this pattern and these constant values."""
-    return _SparseMatMul.apply(pattern, value, dense, torch.is_grad_enabled())
-
-
-@dataclass(frozen=True, eq=False)
-class DenseFeatures:
-    """Rows of a dense feature matrix."""
-
-    value: Tensor
+    return _SparseMatMul.apply(pattern, value, dense)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,18 +87,16 @@ class SparseFeatures:
         position: int32 position of each non-zero in the dense matrix of its model, so that dropout is the same as for
             dense features.
         model: model of each non-zero.
-        models: number of models.
     """
 
     pattern: SparsePattern
     value: Tensor
     position: Tensor
     model: Tensor
-    models: int = 1
 
-    def project(self, value: Tensor, weight: Tensor) -> Tensor:
-        """Compute ``X W`` with the non-zeros replaced by ``value``; ``weight`` is ``[models, features, out]``."""
-        return spmm(self.pattern, value.to(weight.dtype), weight.reshape(-1, weight.size(2)))
+    def project(self, weight: Tensor) -> Tensor:
+        """Compute ``X W``; ``weight`` is ``[models, features, out]``."""
+        return spmm(self.pattern, self.value.to(weight.dtype), weight.reshape(-1, weight.size(2)))
 
     @cached_property
     def transposed(self) -> tuple[SparsePattern, Tensor, Tensor]:
@@ -125,7 +105,7 @@ class SparseFeatures:
         return pattern, self.value[order], self.position[order]
 
 
-InputFeatures = DenseFeatures | SparseFeatures
+InputFeatures = Tensor | SparseFeatures
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +129,7 @@ class DroppedFeatures:
         h = self.features
         if isinstance(h, SparseFeatures):
             return project_sparse((h.pattern, h.value, h.position), h.transposed, weight, self.key, self.p)
-        return project_dense(h.value, rows.starts(), rows.largest, weight, self.key, self.p)
+        return project_dense(h, rows.starts(), rows.largest, weight, self.key, self.p)
 
 
 _SPARSE: Cache[Tensor | None] = Cache()
@@ -178,15 +158,11 @@ def features_of(
         whole = nodes.numel() == graph.num_nodes and torch.equal(
             nodes, torch.arange(nodes.numel(), device=nodes.device)
         )
-        return DenseFeatures((graph.x if whole else graph.x[nodes]).to(dtype))
-    ptr = x.crow_indices()
-    count = ptr[nodes + 1] - ptr[nodes]
-    rowptr = torch.cat([count.new_zeros(1), count.cumsum(0)])
-    row = torch.repeat_interleave(torch.arange(nodes.numel(), device=nodes.device), count)
-    index = (ptr[nodes] - rowptr[:-1])[row] + torch.arange(row.numel(), device=row.device)
-    col = x.col_indices()[index]
-    width, position, owner = graph.num_features, row.int(), torch.zeros_like(row)
-    if model is not None:
-        position, owner = model_positions(model, 1, models).index_select(0, row), model.index_select(0, row)
-    pattern = SparsePattern(rowptr, col if model is None else col + owner * width, (nodes.numel(), width * models))
-    return SparseFeatures(pattern, x.values()[index].to(dtype), position * width + col.int(), owner, models)
+        return (graph.x if whole else graph.x[nodes]).to(dtype)
+    count, row, entry = row_entries(x.crow_indices(), nodes)
+    rowptr, col, width = torch.cat([count.new_zeros(1), count.cumsum(0)]), x.col_indices()[entry], graph.num_features
+    model = torch.zeros_like(nodes) if model is None else model
+    position = model_positions(model, 1, models).index_select(0, row) * width + col.int()
+    model = model.index_select(0, row)
+    pattern = SparsePattern(rowptr, col + model * width, (nodes.numel(), width * models))
+    return SparseFeatures(pattern, x.values()[entry].to(dtype), position, model)

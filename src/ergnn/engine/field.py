@@ -13,7 +13,7 @@ from ergnn.data.graph import Graph
 from ergnn.data.hashing import stream_key
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.blocks import EdgeBlock, make_block, relabel
-from ergnn.engine.features import DenseFeatures, InputFeatures, features_of
+from ergnn.engine.features import InputFeatures, features_of
 from ergnn.engine.kernels.links import Links
 from ergnn.engine.kernels.sums import neighbor_sum
 from ergnn.engine.linked import LinkedBlock, make_linked_block
@@ -99,9 +99,9 @@ def make_field(
     if layers and not model.propagated_hops:
         features = features_of(graph, nodes, model.dtype, owner if models > 1 else None, models)
     elif sampling is None:
-        features = DenseFeatures(propagate(graph, model.propagated_hops, nodes=nodes, dtype=model.dtype))
+        features = propagate(graph, model.propagated_hops, nodes=nodes, dtype=model.dtype)
     else:
-        features = DenseFeatures(blocks.propagate(graph, model.propagated_hops, nodes, owner))
+        features = blocks.propagate(graph, model.propagated_hops, nodes, owner)
     if not blocks.linked:
         return Field(features, layers, take, head, models)
     same = take.numel() == nodes.numel() and torch.equal(take, torch.arange(take.numel(), device=take.device))

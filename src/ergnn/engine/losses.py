@@ -12,7 +12,7 @@ from functools import cached_property
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call, vjp
+from torch.func import functional_call
 
 from ergnn.config.errors import InputError
 from ergnn.data.graph import Graph
@@ -39,7 +39,6 @@ class Objective(ABC):
         heads: the heads in use.
         dropout_sites: number of dropout keys that a forward pass uses.
         recordable: whether a forward pass never synchronizes with a GPU, so that a CUDA graph can record it.
-        linked: whether it uses the neighbor lists of a large graph (:mod:`ergnn.engine.linked`).
         sampling: how neighbors are sampled for each batch, if they are.
     """
 
@@ -49,7 +48,6 @@ class Objective(ABC):
     heads: list[int]
     dropout_sites: int = 1
     recordable: bool = False
-    linked: bool = False
     sampling: Sampling | None = None
 
     @property
@@ -88,12 +86,13 @@ class Objective(ABC):
         """Invert :meth:`by_name`; missing values are 0."""
 
     def part(self, model: int) -> Objective:
-        """Return the objective of one of the models; see :meth:`prepare`."""
+        """Return the objective of one of the models."""
         return self
 
-    def prepare(self) -> None:
-        """Build what :meth:`part` leaves until it is needed, which is impossible under a ``torch.func`` transform."""
-        return None
+    @property
+    def linked(self) -> bool:
+        """Whether it uses the neighbor lists of a large graph (:mod:`ergnn.engine.linked`)."""
+        return False
 
     def buffers(self) -> ParamDict:
         """Return the model's buffers, e.g. running means, which training changes in place (not copies)."""
@@ -106,12 +105,12 @@ class Objective(ABC):
             entry: function applied to each entry instead of the square, e.g. :func:`torch.abs`; it must be
                 multiplicative, ``entry(ab) = entry(a) entry(b)``.
         """
-        losses, pull = vjp(self.losses, params)[:2]
         total = {name: torch.zeros_like(value) for name, value in params.items()}
-        for i in range(losses.numel()):
-            one = torch.zeros_like(losses)
-            one[i] = 1.0
-            for name, value in pull(one)[0].items():
+        leaves = leaves_of(params)
+        with torch.enable_grad():
+            losses = self.losses(leaves)
+        for loss in losses:
+            for name, value in gradients(loss, leaves).items():
                 total[name] += entry(value)
         return total
 
@@ -163,6 +162,17 @@ class Objective(ABC):
         if losses.is_cuda:  # one operation instead of one per model
             return losses.new_zeros(len(sizes)).index_add(0, self._owner, losses)
         return torch.stack([own.sum() for own in losses.split(sizes)])
+
+
+def leaves_of(params: ParamDict) -> ParamDict:
+    """Return the parameters as leaves that gradients can be computed for."""
+    return {name: value.detach().requires_grad_() for name, value in params.items()}
+
+
+def gradients(value: Tensor, leaves: ParamDict, along: Tensor | None = None, create_graph: bool = False) -> ParamDict:
+    """Compute the gradient of a number, or the product of ``along`` and the Jacobian of a tensor; keeps the graph."""
+    points, options = list(leaves.values()), {"create_graph": create_graph, "materialize_grads": True}
+    return dict(zip(leaves, torch.autograd.grad(value, points, along, True, **options), strict=True))
 
 
 def head_positions(heads: list[int], used: Tensor) -> Tensor:
@@ -243,7 +253,7 @@ class PlainObjective(Objective):
         self.model, self.examples = model, [examples]
         self.targets, self.weights = examples.targets, examples.weights
         self.heads = torch.unique(examples.heads).tolist()
-        self._x = _dense_x(examples.graph)  # not under a torch.func transform, which does not support sparse x
+        self._x = _dense_x(examples.graph)
         self._sparse = None
         if isinstance(model, Backbone) and model.sparse_input and not self._x.is_cuda:
             self._sparse = sparse_x(examples.graph)

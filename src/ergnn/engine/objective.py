@@ -18,9 +18,17 @@ from torch import Tensor, nn
 from ergnn.config.errors import InputError
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.dropout import DropoutStream
-from ergnn.engine.features import DenseFeatures
 from ergnn.engine.field import Field, make_field
-from ergnn.engine.losses import MASKED, Entry, Objective, ParamDict, PlainObjective, head_positions
+from ergnn.engine.losses import (
+    MASKED,
+    Entry,
+    Objective,
+    ParamDict,
+    PlainObjective,
+    gradients,
+    head_positions,
+    leaves_of,
+)
 from ergnn.engine.sampling import Sampling
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
@@ -48,7 +56,7 @@ def make_objective(
     Args:
         heads: heads whose parameters are arguments; by default those that the examples use. Two objectives have the
             same parameters if their heads are the same.
-        lazy: leave fields until they are needed; see :meth:`Objective.prepare`.
+        lazy: leave fields until they are needed.
         sampling: sample neighbors for each batch of one model; the field of all examples is not built.
     """
     if sampling is not None:
@@ -112,7 +120,7 @@ class FieldObjective(Objective):
         widths = [models[0].head_widths[head] for head in self.heads]
         self._outputs = examples[0].heads.size(1) * max(widths)
         if not lazy:
-            self.prepare()
+            _ = self.fields
 
     @property
     def sizes(self) -> list[int]:
@@ -164,8 +172,9 @@ class FieldObjective(Objective):
         other.models = list(models)
         return other
 
-    def prepare(self) -> None:
-        self.linked = self.field.linked
+    @property
+    def linked(self) -> bool:
+        return self.field.linked
 
     def _stacked(self) -> Iterator[tuple[str, list[tuple[str, Tensor]]]]:
         """Yield the name of each stacked parameter, and name and value of the parameters stacked under it."""
@@ -220,7 +229,7 @@ class FieldObjective(Objective):
         """Whether :class:`RowObjective` computes the same: all layers are linear, with one head and dense features."""
         model = self._require_one_model()
         linear = all(type(layer) is nn.Linear for layer in [*model.convs, *model.heads]) and self.sampling is None
-        return linear and len(self.heads) == 1 and isinstance(self.field.features, DenseFeatures)
+        return linear and len(self.heads) == 1 and isinstance(self.field.features, Tensor)
 
     def gradient_sums(self, params: ParamDict, entry: Entry = torch.square) -> ParamDict:
         """Compute ``Σ_i (∇ℓ_i)²`` for chunks of examples, each as a stacked model with a copy of the parameters."""
@@ -237,14 +246,12 @@ class FieldObjective(Objective):
             chunk = self._one_model_per_example(examples[positions[start : start + count]])
             models = len(chunk.models)
             copies = {name: value.detach().repeat(models, *[1] * (value.dim() - 1)) for name, value in params.items()}
-            copies = {name: value.requires_grad_() for name, value in copies.items()}
-            grads = torch.autograd.grad(chunk.losses(copies).sum(), list(copies.values()), allow_unused=True)
-            for name, grad in zip(copies, grads, strict=True):
-                if grad is not None:
-                    total[name] += entry(grad.view(models, *total[name].shape)).sum(0)
+            copies = leaves_of(copies)
+            for name, grad in gradients(chunk.losses(copies).sum(), copies).items():
+                total[name] += entry(grad.view(models, *total[name].shape)).sum(0)
             start += models
             if not chunk.linked:
-                dense = chunk.field.features.value.numel() if isinstance(chunk.field.features, DenseFeatures) else 0
+                dense = chunk.field.features.numel() if isinstance(chunk.field.features, Tensor) else 0
                 count = max(smallest, min(largest, GPU_DENSE_ENTRIES * models // max(dense, 1)))
         return total
 
@@ -295,9 +302,6 @@ class RowObjective(FieldObjective):
         self.recordable = False
         self._names = [*(f"convs.{i}" for i in range(len(model.convs))), "head"]
 
-    def prepare(self) -> None:
-        return None
-
     def batch(self, index: Tensor, weights: Tensor | None = None, key: int | None = None) -> RowObjective:
         other, examples = copy(self), self._select(index, weights)
         vars(other).pop("joint_extras", None)
@@ -342,10 +346,10 @@ def encode(model: Backbone, params: ParamDict, field: Field, drop: DropoutStream
     h: Any = field.features
     first = len(model.convs) - len(model.learned_layers)
     for i, (conv, block) in enumerate(zip(model.learned_layers, field.layers, strict=True), first):
-        h = drop.input(h, model.input_dropout(i), block)
+        h = drop.input(h, model.input_dropout(i), block, is_first=i == first)
         h = form_of(conv).forward(conv, _with_prefix(f"convs.{i}.", params), h, block, drop)
         h = block.dst.apply(model.activation, h)
-    return h.value.to(next(iter(params.values())).dtype) if isinstance(h, DenseFeatures) else h
+    return h if field.layers else h.to(next(iter(params.values())).dtype)
 
 
 def encoder_parameters(models: Sequence[Backbone]) -> ParamDict:

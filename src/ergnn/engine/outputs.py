@@ -18,7 +18,6 @@ from ergnn.engine.adjacency import Adjacency, adjacency_of
 from ergnn.engine.blocks import make_block
 from ergnn.engine.cache import Cache
 from ergnn.engine.dropout import DropoutStream
-from ergnn.engine.features import DenseFeatures
 from ergnn.engine.field import make_field
 from ergnn.engine.losses import MASKED
 from ergnn.engine.objective import FieldObjective, encode, encoder_parameters, make_objective, transposed
@@ -70,8 +69,8 @@ def embed_together(models: Sequence[Backbone], graph: Graph, nodes: Sequence[Ten
     sizes = [of_model.numel() for of_model in nodes]
     field = make_field(models[0], graph, torch.cat(list(nodes)), sizes=sizes)
     if not models[0].learned_layers:
-        assert isinstance(field.features, DenseFeatures)
-        return list(field.features.value.split(sizes))
+        assert isinstance(field.features, Tensor)
+        return list(field.features.split(sizes))
     with torch.no_grad():
         return list(encode(models[0], encoder_parameters(models), field, DropoutStream(None)).split(sizes))
 

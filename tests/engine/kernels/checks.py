@@ -7,14 +7,14 @@ from torch import Tensor
 
 from engine.kernels.cases import edges_of, inputs_of, links_of, off, written_out
 from ergnn.engine.dropout import DropoutStream, keep_scale
-from ergnn.engine.features import DenseFeatures, DroppedFeatures, SparseFeatures, SparsePattern
+from ergnn.engine.features import DroppedFeatures, SparseFeatures, SparsePattern
 from ergnn.engine.kernels.attention import attention
 from ergnn.engine.kernels.sums import neighbor_sum
 from ergnn.engine.slots import SlotRows
 
 
 def check_attention(name: str, p: float, dtype: torch.dtype, device: str, tolerance: float, seed: int = 0) -> None:
-    """Compare output, gradients and both kinds of directional derivatives with autograd in double precision."""
+    """Compare output, gradients and directional derivatives with autograd in double precision."""
     links = links_of(name, device, seed)
     key = torch.tensor([20240607 + seed], dtype=torch.int32, device=device)
     *exact, weight = inputs_of(name, torch.float64, device, seed)
@@ -42,7 +42,6 @@ def _derivatives(
     found = {"output": out.detach()}
     for name, value in zip(["z", "a_src", "a_dst"], torch.autograd.grad(out, points, weight), strict=True):
         found[f"gradient of {name}"] = value
-    found["forward mode"] = torch.func.jvp(function, tuple(values), along)[1]
     probe = torch.zeros_like(weight, requires_grad=True)
     pulled = torch.autograd.grad(function(*points), points, probe, create_graph=True)
     found["gradient of the gradient"] = torch.autograd.grad(pulled, probe, along)[0]
@@ -62,12 +61,10 @@ def check_sums(name: str, width: int, dtype: torch.dtype, device: str, tolerance
     out = neighbor_sum(x, links)
     assert off(out, matrix @ h) <= tolerance
     assert off(torch.autograd.grad(out, x, weight.to(dtype))[0], matrix.T @ weight) <= tolerance
-    moved = torch.func.jvp(lambda v: neighbor_sum(v, links), (h.to(dtype),), (h.flip(0).to(dtype),))[1]
-    assert off(moved, matrix @ h.flip(0)) <= tolerance
 
 
 def check_dropped(device: str) -> None:
-    """Check that dropout is bitwise equal to the reference, also in every derivative."""
+    """Check that dropout and its gradient are bitwise equal to the reference."""
     key = torch.tensor([-77], dtype=torch.int32, device=device)
     h = torch.randn(57, 33, generator=torch.Generator().manual_seed(0)).to(device).requires_grad_()
     position = torch.arange(h.numel(), dtype=torch.int32, device=device).view_as(h)
@@ -79,7 +76,6 @@ def check_dropped(device: str) -> None:
         mask, out = keep_scale(position, key, p, h.dtype), drop(h)
         assert torch.equal(out, h * mask)
         assert torch.equal(torch.autograd.grad(out.sum(), h)[0], mask)
-        assert torch.equal(torch.func.jvp(drop, (h.detach(),), (mask,))[1], mask * mask)
 
 
 def check_projection(device: str, sizes: Sequence[int], features: int, width: int, p: float, sparse: bool) -> None:
@@ -98,7 +94,7 @@ def check_projection(device: str, sizes: Sequence[int], features: int, width: in
         wanted.append(kept @ weight[i].double())
         gradient.append(kept.T @ along.double().split(list(sizes))[i])
     slot = torch.repeat_interleave(torch.arange(models), torch.tensor(sizes))
-    moved = _sparse_features(x, slot, sizes, device) if sparse else DenseFeatures(x.to(device))
+    moved = _sparse_features(x, slot, sizes, device) if sparse else x.to(device)
     w = weight.to(device).requires_grad_()
     out = DroppedFeatures(moved, keys.to(device), p).project(w, SlotRows(slot.to(device), models, models))
     assert off(out.cpu(), torch.cat(wanted)) <= 1e-5
@@ -113,7 +109,7 @@ def _sparse_features(x: Tensor, slot: Tensor, sizes: Sequence[int], device: str)
     starts = torch.tensor([0, *sizes]).cumsum(0)[:-1]
     pattern = SparsePattern(rowptr.to(device), (slot[row] * features + col).to(device), (x.size(0), models * features))
     position = ((row - starts[slot[row]]) * features + col).int()
-    return SparseFeatures(pattern, x[row, col].to(device), position.to(device), slot[row].to(device), models)
+    return SparseFeatures(pattern, x[row, col].to(device), position.to(device), slot[row].to(device))
 
 
 PROJECTIONS = [([40], 33, 16, 0.5), ([70, 3, 129], 100, 5, 0.6), ([1, 0, 64, 65], 32, 70, 0.1)]

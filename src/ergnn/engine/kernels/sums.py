@@ -1,4 +1,4 @@
-"""Sums over the neighbors of each row; a linear operation, so every derivative is again such a sum."""
+"""Sums over the neighbors of each row; a linear operation, so the gradient is again such a sum."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ CHUNK_EDGES = 1 << 22
 
 def neighbor_sum(h: Tensor, links: Links) -> Tensor:
     """Compute ``Σ_j h_j`` over the source rows of each target row, ``[targets, width]``."""
-    out: Tensor = _Sum.apply(h, links, torch.is_grad_enabled() and h.requires_grad)
+    out: Tensor = _Sum.apply(h, links)
     return out
 
 
 class _Sum(Function):
     @staticmethod
-    def forward(h: Tensor, links: Links, backward: bool) -> Tensor:
-        if backward:
-            links.transposed()  # build here: tensors cached under a torch.func transform would be wrapped
+    def forward(ctx: Any, h: Tensor, links: Links) -> Tensor:
+        ctx.links = links
         if runs_on_triton(h):
             from ergnn.engine.kernels import triton_sums
 
@@ -34,16 +33,8 @@ class _Sum(Function):
         return _plain(h, links)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.links = inputs[1]
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        return _Sum.apply(grad.contiguous(), ctx.links.transposed(), False), None, None
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        return _Sum.apply(tangents[0].contiguous(), ctx.links, False)
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return neighbor_sum(grad.contiguous(), ctx.links.transposed()), None
 
 
 def _plain(h: Tensor, links: Links) -> Tensor:
