@@ -8,11 +8,11 @@ from torch import Tensor
 
 from ergnn.data import Graph, Task, make_stream
 from ergnn.engine.objective import make_objective
-from ergnn.engine.training import train
 from ergnn.learning.learner import Learner
 from ergnn.learning.observing import begin
 from ergnn.nn.examples import Examples
 from ergnn.replay.selectors import SELECTORS
+from nn.cases import train
 
 L2 = 1e-3
 

@@ -359,20 +359,6 @@ def test_outputs_of_a_third_party_model_are_divided_into_heads() -> None:
         assert_near(mine.detach(), theirs)
 
 
-@pytest.mark.parametrize(("name", "heads"), [("gat", [[1], [0], [1], [2]]), ("gin", [[0, 1], [1, 2], [2, 0], [0, 1]])])
-def test_one_set_of_examples_with_sizes_is_the_same_as_a_set_per_model(name: str, heads: list[list[int]]) -> None:
-    graph = random_graph(dtype=torch.float64)
-    models, sizes = [model_of(name, 8, WIDTHS, seed) for seed in range(3)], [1, 2, 1]
-    examples = labeled(graph, [4, 9, 0, 4], heads, WIDTHS, seed=0)
-    sets = [examples[index] for index in torch.arange(4).split(sizes)]
-    joint = FieldObjective(models, [examples], [0, 1, 2], sizes=sizes)
-    separate = FieldObjective(models, sets, [0, 1, 2])
-    params = separate.parameters()
-    assert joint.sizes == separate.sizes == sizes
-    assert torch.equal(joint.logits(params), separate.logits(params))
-    assert torch.equal(joint.model_losses(params), separate.model_losses(params))
-
-
 def test_a_third_party_model_with_too_few_outputs_is_refused() -> None:
     model = third_party(outputs=5, heads=2)
     examples = labeled(random_graph(dtype=torch.float64), [0], [[1]], [3, 3], seed=0)

@@ -13,11 +13,11 @@ from ergnn.engine.losses import PlainModel
 from ergnn.engine.minibatches import MiniBatches
 from ergnn.engine.objective import make_objective
 from ergnn.engine.step_hooks import StepHook
-from ergnn.engine.training import Training, train
+from ergnn.engine.training import Training
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
 from graphs import random_graph
-from nn.cases import assert_near, labeled, model_of
+from nn.cases import assert_near, labeled, model_of, train
 
 STEPS = 20
 SETTINGS = {

@@ -9,12 +9,12 @@ import torch
 from ergnn.data import TaskStream, make_stream
 from ergnn.engine.objective import make_objective
 from ergnn.engine.slots import OPTIMIZERS, make_optimizer
-from ergnn.engine.training import Training, train
+from ergnn.engine.training import Training
 from ergnn.learning import evaluation
 from ergnn.learning.evaluation import evaluate_streams
 from ergnn.learning.learner import Learner
 from graphs import random_graph
-from nn.cases import labeled, model_of
+from nn.cases import labeled, model_of, train
 
 PAPER = ("gat", "gcn", "sage", "gin", "sgc")
 SELECTORS = ("random", "mf", "cm*", "im")
@@ -100,7 +100,7 @@ def test_a_stacked_step_equals_single_steps_and_counts_once(kind: str) -> None:
 
     def run(models: int, rows: list[slice]) -> tuple[list[torch.Tensor], torch.optim.Optimizer]:
         params = [value[part].clone().requires_grad_() for value, part in zip(start, rows, strict=True)]
-        optimizer = make_optimizer(kind, params, models=models, lr=0.1, weight_decay=0.1)
+        optimizer = make_optimizer(kind, params, models, lr=0.1, weight_decay=0.1)
         for step in grads:
             for param, grad, part in zip(params, step, rows, strict=True):
                 param.grad = grad[part].clone()

@@ -1,6 +1,7 @@
 """Models, graphs and examples shared by the tests of ``ergnn.nn`` and ``ergnn.engine``."""
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -8,6 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from ergnn.data import Graph
+from ergnn.engine.losses import Objective
+from ergnn.engine.training import Training, train_in_phases
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
 from ergnn.nn.layers import ATTENTION, MEAN, SUM, SYMMETRIC
@@ -103,3 +106,11 @@ def assert_near(actual: Tensor, expected: Tensor, tolerance: float = 1e-9) -> No
     assert actual.dtype == expected.dtype
     off = float((actual - expected).detach().norm())
     assert off <= tolerance * max(float(expected.detach().norm()), 1e-2), (off, float(expected.detach().norm()))
+
+
+def train(
+    objective: Objective, training: Training, seeds: list[int], task: int, *on_epoch: Any, **options: Any
+) -> None:
+    """Run the training of one objective to its end."""
+    for _ in train_in_phases([objective], training, seeds, task, *on_epoch, **options):
+        pass

@@ -11,7 +11,7 @@ with the Jacobian gives it for every node at once.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -46,25 +46,12 @@ def unflatten(vector: Tensor, like: ParamDict) -> ParamDict:
     return {name: part.reshape(value.shape) for part, (name, value) in zip(parts, like.items(), strict=True)}
 
 
-def parts_of(objective: Objective, batch: int | None) -> Iterator[Objective]:
-    """Yield the examples in batches of ``batch`` (None for all at once), each built when it is needed."""
-    count = objective.weights.numel()
-    if batch is None or batch >= count:
-        yield objective
-        return
-    for index in torch.arange(count, device=objective.weights.device).split(batch):
-        yield objective.batch(index)
-
-
-def gradient(objective: Objective, params: ParamDict, weights: Tensor, batch: int | None = None) -> Tensor:
-    """Compute ``Σ_i weights_i ∇ℓ_i`` as one vector, computed in batches of ``batch`` examples."""
-    total, leaves, start = torch.zeros_like(flatten(params)), leaves_of(params), 0
-    for part in parts_of(objective, batch):
-        with torch.enable_grad():
-            losses = part.losses(leaves)
-        total += flatten(gradients(losses, leaves, weights[start : start + losses.numel()].to(losses.dtype)))
-        start += losses.numel()
-    return total
+def gradient(objective: Objective, params: ParamDict, weights: Tensor) -> Tensor:
+    """Compute ``Σ_i weights_i ∇ℓ_i`` as one vector."""
+    leaves = leaves_of(params)
+    with torch.enable_grad():
+        losses = objective.losses(leaves)
+    return flatten(gradients(losses, leaves, weights.to(losses.dtype)))
 
 
 class Linearization:
@@ -98,18 +85,15 @@ class Linearization:
         return flatten(gradients(self._logits, self._leaves, u))
 
 
-def gauss_newton_product(
-    objective: Objective, params: ParamDict, at: Linearization | None = None, record: bool = True
-) -> Product:
+def gauss_newton_product(objective: Objective, params: ParamDict, at: Linearization | None = None) -> Product:
     """Return ``v ↦ G v`` with ``G = Σ_i w_i J_iᵀ (∂²ℓ_i / ∂z_i²) J_i``, logits ``z_i``, ``J_i = ∂z_i / ∂θ``.
 
     For cross-entropy the inner matrix is ``diag p_i − p_i p_iᵀ``. G is the Hessian of the weighted loss without the
     term with the second derivatives of the logits. If the loss is convex in the logits, G is positive semi-definite,
-    which the Hessian of a trained GAT is not.
+    which the Hessian of a trained GAT is not. On a GPU, products are recorded as a CUDA graph.
 
     Args:
         at: the logits at ``params``, if they are known.
-        record: on a GPU, record products as a CUDA graph if possible.
     """
     at = at or Linearization(objective, params)
     middle = _loss_curvature(objective, at.logits)
@@ -117,7 +101,7 @@ def gauss_newton_product(
     def product(vector: Tensor) -> Tensor:
         return at.backward(middle(at.forward(vector)))
 
-    if at.stream is None or not record:
+    if at.stream is None:
         return product
     recorded = Recorded(product, at.stream)
     return lambda vector: recorded(vector).clone()
@@ -167,7 +151,6 @@ class Curvature:
         sketched: positions of the examples whose Gauss-Newton matrix the preconditioner approximates; None for all.
             A few examples with most of the weight, e.g. replayed nodes, have most of the large eigenvalues, and
             products with their matrix take less time.
-        batch: examples per batch of a product; fewer need less memory and more time. None for all.
     """
 
     objective: Objective
@@ -178,13 +161,11 @@ class Curvature:
     tolerance: float = 1e-3
     max_iterations: int = 500
     rank: int = 0
-    batch: int | None = None
     sketched: Tensor | None = None
 
     def __post_init__(self) -> None:
         check_choice("curvature", self.kind, CurvatureKind)
         check_at_least(0, damping=self.damping, rank=self.rank)
-        check_at_least(1, batch=self.batch)
 
     @property
     def shift(self) -> float:
@@ -194,24 +175,11 @@ class Curvature:
     def _at(self) -> Linearization:
         return Linearization(self.objective, self.params)
 
-    def _product(self, objective: Objective, record: bool = True) -> Product:
-        if self.kind == "hessian":
-            return hessian_product(objective, self.params)
-        at = self._at if objective is self.objective else None
-        return gauss_newton_product(objective, self.params, at, record)
-
     @cached_property
     def _inner(self) -> Product:
-        if self.batch is None or self.batch >= self.objective.weights.numel():
-            return self._product(self.objective)
-
-        def summed(vector: Tensor) -> Tensor:  # rebuild every batch each time, to bound memory
-            total = torch.zeros_like(vector)
-            for part in parts_of(self.objective, self.batch):
-                total += self._product(part, record=False)(vector)
-            return total
-
-        return summed
+        if self.kind == "hessian":
+            return hessian_product(self.objective, self.params)
+        return gauss_newton_product(self.objective, self.params, self._at)
 
     @cached_property
     def _preconditioner(self) -> Product | None:
@@ -233,11 +201,7 @@ class Curvature:
     def influence(self, target_gradient: Tensor) -> tuple[Tensor, Solution]:
         """Compute ``I(v) = −g_Tᵀ H⁻¹ ∇ℓ_v`` for every example of the objective, with one solve and one JVP."""
         solution = self.solve(target_gradient)
-        changes = []
-        for part in parts_of(self.objective, self.batch):
-            at = self._at if part is self.objective else Linearization(part, self.params)
-            changes.append(_loss_change(part, at, solution.x))
-        return -torch.cat(changes), solution
+        return -_loss_change(self.objective, self._at, solution.x), solution
 
     def self_influence(self, examples: Tensor) -> Tensor:
         """Compute ``∇ℓ_vᵀ H⁻¹ ∇ℓ_v`` for the given positions, with one solve per example."""

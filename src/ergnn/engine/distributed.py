@@ -132,7 +132,7 @@ def joined(device: str = "cpu", timeout: float = TIMEOUT) -> Iterator[Ranks | No
     for name in ("MASTER_ADDR", "MASTER_PORT"):
         if name not in os.environ:
             raise InputError(f"WORLD_SIZE is {size}, but {name} is not in the environment; start with torchrun")
-    with _lost(rank, size), _stopped(rank, size):
+    with _reported(rank, size):
         dist.init_process_group(backend, rank=rank, world_size=size, timeout=timedelta(seconds=timeout))
         _current = Ranks(rank, size, place)
         try:
@@ -158,8 +158,14 @@ def _place(device: str) -> tuple[torch.device, str]:
 
 
 @contextmanager
-def _lost(rank: int, size: int) -> Iterator[None]:
-    """Convert connection errors to a :class:`RanksError`."""
+def _reported(rank: int, size: int) -> Iterator[None]:
+    """Convert connection errors, and torchrun's signal when it loses another rank, to a :class:`RanksError`."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise RanksError(f"rank {rank} of {size} was terminated, as happens when another rank is lost")
+
+    in_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, stop) if in_main else None
     try:
         yield
     except RuntimeError as error:
@@ -169,23 +175,9 @@ def _lost(rank: int, size: int) -> Iterator[None]:
             raise
         message = f"rank {rank} of {size}: another rank is lost or does not respond ({reason or text[:200]})"
         raise RanksError(message) from error
-
-
-@contextmanager
-def _stopped(rank: int, size: int) -> Iterator[None]:
-    """torchrun stops the other ranks when it loses one: raise an error, so that they report the reason."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise RanksError(f"rank {rank} of {size} was terminated, as happens when another rank is lost")
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        if in_main:
+            signal.signal(signal.SIGTERM, before)
 
 
 def _number(name: str, default: int | None = None) -> int:

@@ -124,12 +124,12 @@ class DroppedFeatures:
 
     def project(self, weight: Tensor, rows: SlotRows) -> Tensor:
         """Compute ``X W`` for features in ``rows``; ``weight`` is ``[models, features, out]``."""
-        from ergnn.engine.kernels.triton_projection import project_dense, project_sparse
+        from ergnn.engine.kernels.triton_projection import DenseProduct, SparseProduct
 
         h = self.features
         if isinstance(h, SparseFeatures):
-            return project_sparse((h.pattern, h.value, h.position), h.transposed, weight, self.key, self.p)
-        return project_dense(h, rows.starts(), rows.largest, weight, self.key, self.p)
+            return SparseProduct.apply(weight, (h.pattern, h.value, h.position), h.transposed, self.key, self.p)
+        return DenseProduct.apply(weight, h, rows.starts(), rows.largest, self.key, self.p)
 
 
 _SPARSE: Cache[Tensor | None] = Cache()

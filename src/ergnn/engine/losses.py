@@ -276,8 +276,7 @@ class PlainObjective(Objective):
         return dict(self.model.named_buffers())
 
     def batch(self, index: Tensor, weights: Tensor | None = None, key: int | None = None) -> Objective:
-        part = self.examples[0][index]
-        return PlainObjective(self.model, part if weights is None else part.weighted(weights))
+        return PlainObjective(self.model, self.examples[0].select(index, weights))
 
     def logits(self, params: ParamDict, keys: Tensor | None = None) -> Tensor:
         self.model.train(keys is not None)

@@ -93,7 +93,6 @@ class FieldObjective(Objective):
 
     Args:
         heads, lazy: as for :func:`make_objective`.
-        sizes: number of examples of each model, if ``examples`` is one set for all models.
         sampling: how to sample neighbors, with ``key``; by default all neighbors are used.
     """
 
@@ -103,11 +102,10 @@ class FieldObjective(Objective):
         examples: Sequence[Examples],
         heads: list[int] | None = None,
         lazy: bool = False,
-        sizes: list[int] | None = None,
         sampling: Sampling | None = None,
         key: int = 0,
     ) -> None:
-        self.models, self.examples, self._sizes = list(models), list(examples), sizes
+        self.models, self.examples = list(models), list(examples)
         self.sampling, self.key = sampling, key
         self.heads = torch.unique(examples[0].heads).tolist() if heads is None else heads
         self._local_heads = head_positions(self.heads, torch.cat([part.heads for part in examples]))
@@ -122,29 +120,21 @@ class FieldObjective(Objective):
         if not lazy:
             _ = self.fields
 
-    @property
-    def sizes(self) -> list[int]:
-        return super().sizes if self._sizes is None else self._sizes
-
     @cached_property
     def fields(self) -> list[Field]:
         """The fields: one for consecutive models on the same graph; on a large graph, one for each model."""
         fields = []
-        pairs = zip(self.examples, self._local_heads.split([len(part) for part in self.examples]), strict=True)
+        pairs = zip(self.examples, self._local_heads.split(self.sizes), strict=True)
         for _, run in groupby(pairs, lambda pair: id(pair[0].graph)):
             same_graph = list(run)
-            groups = [[pair] for pair in same_graph] if self._needs_links(same_graph[0][0]) else [same_graph]
-            fields += [self._field(group) for group in groups]
+            linked = self.sampling is None and adjacency_of(same_graph[0][0].graph).is_large
+            fields += [self._field(group) for group in ([[pair] for pair in same_graph] if linked else [same_graph])]
         return fields
-
-    def _needs_links(self, examples: Examples) -> bool:
-        return self.sampling is None and adjacency_of(examples.graph).is_large
 
     def _field(self, pairs: list[tuple[Examples, Tensor]]) -> Field:
         nodes, heads = torch.cat([part.nodes for part, _ in pairs]), torch.cat([heads for _, heads in pairs])
-        sizes = self._sizes or [len(part) for part, _ in pairs]
-        graph, slots = pairs[0][0].graph, len(self.heads)
-        return make_field(self.models[0], graph, nodes, heads, slots, self.sampling, self.key, sizes)
+        graph, sizes = pairs[0][0].graph, [len(part) for part, _ in pairs]
+        return make_field(self.models[0], graph, nodes, heads, len(self.heads), self.sampling, self.key, sizes)
 
     @property
     def field(self) -> Field:
@@ -214,15 +204,11 @@ class FieldObjective(Objective):
         return self.models[0]
 
     def batch(self, index: Tensor, weights: Tensor | None = None, key: int | None = None) -> FieldObjective:
-        model, examples = self._require_one_model(), self._select(index, weights)
+        model, examples = self._require_one_model(), self.examples[0].select(index, weights)
         if self._is_rowwise:
             return RowObjective(model, examples, self.heads)
         key = self.key if key is None else key
         return FieldObjective([model], [examples], self.heads, sampling=self.sampling, key=key)
-
-    def _select(self, index: Tensor, weights: Tensor | None) -> Examples:
-        examples = self.examples[0][index]
-        return examples if weights is None else examples.weighted(weights)
 
     @property
     def _is_rowwise(self) -> bool:
@@ -237,14 +223,14 @@ class FieldObjective(Objective):
         if self._is_rowwise:
             return RowObjective(self.models[0], examples, self.heads).gradient_sums(params, entry)
         total = {name: torch.zeros_like(value) for name, value in params.items()}
-        positions = torch.arange(len(examples), device=examples.nodes.device)
         per_example = sum(value.numel() for value in params.values())
         smallest = max(1, min(GRADIENT_EXAMPLES, GRADIENT_ENTRIES // per_example))
-        largest = smallest * (GPU_CHUNKS if positions.is_cuda else 1)
+        largest = smallest * (GPU_CHUNKS if examples.nodes.is_cuda else 1)
         start, count = 0, largest if examples.graph.is_sparse else smallest
         while start < len(examples):
-            chunk = self._one_model_per_example(examples[positions[start : start + count]])
-            models = len(chunk.models)
+            parts = [examples[slice(i, i + 1)] for i in range(start, min(start + count, len(examples)))]
+            models = len(parts)
+            chunk = FieldObjective(self.models * models, parts, self.heads, sampling=self.sampling, key=self.key)
             copies = {name: value.detach().repeat(models, *[1] * (value.dim() - 1)) for name, value in params.items()}
             copies = leaves_of(copies)
             for name, grad in gradients(chunk.losses(copies).sum(), copies).items():
@@ -254,15 +240,6 @@ class FieldObjective(Objective):
                 dense = chunk.field.features.numel() if isinstance(chunk.field.features, Tensor) else 0
                 count = max(smallest, min(largest, GPU_DENSE_ENTRIES * models // max(dense, 1)))
         return total
-
-    def _one_model_per_example(self, examples: Examples) -> FieldObjective:
-        """Return the objective of one copy of the model per example."""
-        alone, sizes = [examples], [1] * len(examples)
-        linked = self._needs_links(examples)
-        if linked or not (self.has_default_loss or self.joins_losses):  # a field and a loss for each example
-            alone = [examples[one] for one in torch.arange(len(examples), device=examples.nodes.device).split(1)]
-        models, own_sizes = self.models * len(examples), None if linked else sizes
-        return FieldObjective(models, alone, self.heads, sizes=own_sizes, sampling=self.sampling, key=self.key)
 
     def logits(self, params: ParamDict, keys: Tensor | None = None) -> Tensor:
         if len(self.fields) == 1:
@@ -303,7 +280,7 @@ class RowObjective(FieldObjective):
         self._names = [*(f"convs.{i}" for i in range(len(model.convs))), "head"]
 
     def batch(self, index: Tensor, weights: Tensor | None = None, key: int | None = None) -> RowObjective:
-        other, examples = copy(self), self._select(index, weights)
+        other, examples = copy(self), self.examples[0].select(index, weights)
         vars(other).pop("joint_extras", None)
         other.x, other.examples = self.x[index], [examples]
         other.targets, other.weights = examples.targets, examples.weights

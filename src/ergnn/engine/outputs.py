@@ -24,7 +24,7 @@ from ergnn.engine.objective import FieldObjective, encode, encoder_parameters, m
 from ergnn.engine.propagation import ALL_CACHED, MAX_CACHED, propagate
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
-from ergnn.nn.layers import Params, form_of
+from ergnn.nn.layers import form_of
 
 CHUNK = 8192
 """Number of nodes whose receptive fields are joined."""
@@ -112,28 +112,26 @@ def prefers_layers(model: nn.Module, graph: Graph, nodes: Tensor) -> bool:
     return total > FIELD_EDGES
 
 
+@torch.no_grad()
 def layerwise_embed(model: Backbone, graph: Graph, nodes: Tensor) -> Tensor:
     """Compute the input of the output layer at ``nodes`` layer by layer; see :func:`embed`."""
-    with torch.no_grad():
-        return _encoder(model, graph, nodes)(nodes)
+    return _encoder(model, graph, nodes)(nodes)
 
 
+@torch.no_grad()
 def layerwise_logits(model: Backbone, graph: Graph, nodes: Tensor, heads: Tensor) -> Tensor:
     """Compute the scores ``[n, outputs]`` of nodes by their ``heads`` (``[n, r]``), as :class:`FieldObjective` does."""
-    with torch.no_grad():
-        adj, form = adjacency_of(graph), form_of(model.heads[0])
-        wanted = torch.unique(nodes)
-        needed = adj.neighborhood(wanted) if form.aggregation is not None else wanted
-        embedded = _encoder(model, graph, needed)
-        used = torch.unique(heads).tolist()
-        width = max(model.head_widths[head] for head in used)
-        out = torch.full((*heads.shape, width), MASKED, dtype=model.dtype, device=nodes.device)
-        for head in used:
-            row, position = (heads == head).nonzero().unbind(1)
-            scored = torch.unique(nodes[row])
-            scores = _layer(model.heads[head], adj, embedded, needed, scored)
-            out[row, position, : scores.size(1)] = scores[torch.searchsorted(scored, nodes[row])]
-        return out.flatten(1)
+    adj, form, wanted = adjacency_of(graph), form_of(model.heads[0]), torch.unique(nodes)
+    needed = adj.neighborhood(wanted) if form.aggregation is not None else wanted
+    embedded, used = _encoder(model, graph, needed), torch.unique(heads).tolist()
+    width = max(model.head_widths[head] for head in used)
+    out = torch.full((*heads.shape, width), MASKED, dtype=model.dtype, device=nodes.device)
+    for head in used:
+        row, position = (heads == head).nonzero().unbind(1)
+        scored = torch.unique(nodes[row])
+        scores = _layer(model.heads[head], adj, embedded, needed, scored)
+        out[row, position, : scores.size(1)] = scores[torch.searchsorted(scored, nodes[row])]
+    return out.flatten(1)
 
 
 _ENCODED: Cache[Tensor] = Cache(ALL_CACHED, Tensor.numel)
@@ -143,18 +141,16 @@ _ENCODED: Cache[Tensor] = Cache(ALL_CACHED, Tensor.numel)
 def _encoder(model: Backbone, graph: Graph, nodes: Tensor) -> Lookup:
     """Return the encoder's output for ``nodes``, from the cache if possible."""
     n, everything = graph.num_nodes, torch.arange(graph.num_nodes, device=nodes.device)
-    sources = [model, graph.x, graph.edge_index, *model.convs.parameters()]
-    cached = _ENCODED.find(sources, model.dtype)
-    if cached is not None:
-        return _lookup(everything, cached)
-    reads_neighbors = model.propagated_hops or any(form_of(conv).aggregation for conv in model.learned_layers)
-    needed = adjacency_of(graph).neighborhood(nodes) if reads_neighbors else nodes
-    depth = len(model.learned_layers)
-    if 2 * needed.numel() < n or n * model.embedding_size > MAX_CACHED:
-        return _compute(model, graph, torch.unique(nodes), depth)
-    lookup = _compute(model, graph, everything, depth)
-    _ENCODED.store(sources, lookup(everything), model.dtype)
-    return lookup
+    sources, depth = [model, graph.x, graph.edge_index, *model.convs.parameters()], len(model.learned_layers)
+    value = _ENCODED.find(sources, model.dtype)
+    if value is None:
+        reads_neighbors = model.propagated_hops or any(form_of(conv).aggregation for conv in model.learned_layers)
+        needed = adjacency_of(graph).neighborhood(nodes) if reads_neighbors else nodes
+        if 2 * needed.numel() < n or n * model.embedding_size > MAX_CACHED:
+            return _compute(model, graph, torch.unique(nodes), depth)
+        value = _compute(model, graph, everything, depth)(everything)
+        _ENCODED.store(sources, value, model.dtype)
+    return _lookup(everything, value)
 
 
 def _compute(model: Backbone, graph: Graph, nodes: Tensor, depth: int) -> Lookup:
@@ -170,24 +166,23 @@ def _compute(model: Backbone, graph: Graph, nodes: Tensor, depth: int) -> Lookup
 
 
 def _layer(conv: nn.Module, adj: Adjacency, rows: Lookup, inputs: Tensor, outputs: Tensor) -> Tensor:
-    """Compute the rows of nodes ``outputs`` of one layer from the rows of nodes ``inputs``."""
-    params: Params = {name: transposed(value.detach()).unsqueeze(0) for name, value in conv.named_parameters()}
+    """Compute the rows of nodes ``outputs`` of one layer from the rows of nodes ``inputs``.
+
+    All projections of the layer are one matrix that rows are multiplied by first; the layer's own matrices then select
+    columns of the product.
+    """
+    params = {name: transposed(value.detach()).unsqueeze(0) for name, value in conv.named_parameters()}
     form, drop, out = form_of(conv), DropoutStream(None), []
-    weight, params = _projected(params, form.projections)
+    weight = torch.cat([params[name][0] for name in form.projections], dim=1)
+    select = torch.eye(weight.size(1), dtype=weight.dtype, device=weight.device)
+    columns = select.split([params[name].size(2) for name in form.projections], dim=1)
+    params |= {name: value.unsqueeze(0) for name, value in zip(form.projections, columns, strict=True)}
     z = torch.cat([rows(chunk) @ weight for chunk in inputs.split(ROWS)])
     projected = _lookup(inputs, z)
     for chunk in adj.chunks(outputs):
         block, source = make_block(adj, form.aggregation, chunk, torch.zeros_like(chunk), 1, z.dtype)
         out.append(form.forward(conv, params, projected(source), block, drop))
     return torch.cat(out)
-
-
-def _projected(params: Params, names: tuple[str, ...]) -> tuple[Tensor, Params]:
-    """Return all projections of a layer as one matrix, and the layer's parameters for rows multiplied by it."""
-    weight = torch.cat([params[name][0] for name in names], dim=1)
-    select = torch.eye(weight.size(1), dtype=weight.dtype, device=weight.device)
-    columns = select.split([params[name].size(2) for name in names], dim=1)
-    return weight, {**params, **{name: value.unsqueeze(0) for name, value in zip(names, columns, strict=True)}}
 
 
 def _lookup(nodes: Tensor, value: Tensor) -> Lookup:

@@ -141,7 +141,7 @@ OPTIMIZERS: dict[str, Any] = {"adam": torch.optim.Adam, "adamw": torch.optim.Ada
 
 
 def make_optimizer(
-    kind: str, params: list[Tensor], *, models: int, lr: float, weight_decay: float
+    kind: str, params: list[Tensor], models: int, lr: float, weight_decay: float
 ) -> torch.optim.Optimizer:
     """Create a fused optimizer by name, for parameters ``[models · …, …]`` of stacked models."""
     base = OPTIMIZERS[kind]

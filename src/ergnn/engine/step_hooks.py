@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ergnn.engine.losses import Objective, ParamDict
+from ergnn.engine.losses import Objective, ParamDict, leaves_of
 
 Penalty = Callable[[ParamDict], Tensor | None]
 """Function of the parameters by name that returns a term of the loss."""
@@ -77,9 +77,7 @@ class _HookPerModel(StepHook):
     def before_step(self, params: ParamDict) -> None:
         models = len(self.hooks)
         if not self._params:
-            detached = {name: value.detach() for name, value in params.items()}
-            own = [{name: model_part(value, i, models) for name, value in detached.items()} for i in range(models)]
-            self._params = [{name: value.requires_grad_() for name, value in part.items()} for part in own]
+            self._params = [leaves_of(own) for own in split_models(params, models)]
         for i, (hook, own_params) in enumerate(zip(self.hooks, self._params, strict=True)):
             if hook is None:
                 continue

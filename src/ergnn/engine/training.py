@@ -78,8 +78,7 @@ class BestEpoch:
     def __init__(self, validation: Objective, params: ParamDict) -> None:
         self.validation, self._models = validation, len(validation.sizes)
         self.accuracy = torch.full((self._models,), -1.0, device=validation.targets.device)
-        self.params = {name: value.detach().clone() for name, value in params.items()}
-        self.buffers = {name: value.clone() for name, value in validation.buffers().items()}
+        self.params, self.buffers = _copied(params), _copied(validation.buffers())
 
     @torch.no_grad()
     def update(self, params: ParamDict) -> None:
@@ -109,8 +108,11 @@ class BestEpoch:
         """Restore the state of one model."""
         device = self.accuracy.device
         self.accuracy = state["accuracy"].to(device)
-        self.params = {name: value.to(device) for name, value in state["params"].items()}
-        self.buffers = {name: value.to(device) for name, value in state["buffers"].items()}
+        self.params, self.buffers = _copied(state["params"], device), _copied(state["buffers"], device)
+
+
+def _copied(values: ParamDict, device: torch.device | None = None) -> ParamDict:
+    return {name: value.detach().to(device, copy=True) for name, value in values.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,8 +159,8 @@ class TaskProgress:
                 for name, value in self.params.items()
                 if value in state
             },
-            "buffers": {name: value.clone() for name, value in self.buffers.items()},
-            "hook": {} if hook is None else {k: v.clone() for k, v in hook.state_dict().items()},
+            "buffers": _copied(self.buffers),
+            "hook": {} if hook is None else _copied(hook.state_dict()),
             "best": None if self.best is None else self.best.state_dict(self.model),
         }
 
@@ -171,21 +173,8 @@ class TaskProgress:
 OnEpoch = Callable[[TaskProgress], None]
 
 
-def train(
-    objectives: Objective | Sequence[Objective],
-    training: Training,
-    seeds: list[int],
-    task: int,
-    on_epoch: OnEpoch | None = None,
-    **options: Any,
-) -> None:
-    """Run all of :func:`train_in_phases`."""
-    for _ in train_in_phases(objectives, training, seeds, task, on_epoch, **options):
-        pass
-
-
 def train_in_phases(
-    objectives: Objective | Sequence[Objective],
+    rounds: Sequence[Objective],
     training: Training,
     seeds: list[int],
     task: int,
@@ -207,24 +196,23 @@ def train_in_phases(
         their own. Several groups of models that cannot be stacked can thus run at the same time.
 
     Args:
-        objectives: objectives of the same parameters; epochs cycle through them.
+        rounds: objectives of the same parameters; epochs cycle through them.
         seeds: one seed per model; seed and task number determine the dropout masks and the batches.
         on_epoch: function to call after each epoch.
         own: number of examples of the task, which come first (by default all); used for mini-batches.
         hooks: hooks of each model around each step; by default none.
         penalties: for each model, a function that returns a term to add to its loss in each step; by default none.
-        validation: validation examples of the same models and heads; required by ``training.best_epoch`` only.
+        validation: validation examples of the same models and heads, to keep the best epoch; by default the last.
         resume: ``state_dict`` of a :class:`TaskProgress` to resume from; the result is the same bit for bit.
         stream: number of the GPU stream for recorded steps; steps in the same stream run one after another.
     """
-    rounds = [objectives] if isinstance(objectives, Objective) else list(objectives)
     objective, ranks = rounds[0], current_ranks() or ALONE
     params = {name: value.requires_grad_() for name, value in objective.parameters().items()}
     device = objective.targets.device
-    settings: dict[str, Any] = {"lr": training.lr, "weight_decay": training.weight_decay}
-    optimizer = make_optimizer(training.optimizer, list(params.values()), models=len(seeds), **settings)
+    settings = training.lr, training.weight_decay
+    optimizer = make_optimizer(training.optimizer, list(params.values()), len(seeds), *settings)
     start = 0 if resume is None else _restore(objective, params, optimizer, resume, training.epochs)
-    best = None if validation is None or not training.best_epoch else BestEpoch(validation, params)
+    best = None if validation is None else BestEpoch(validation, params)
     if best is not None and resume is not None and resume.get("best"):
         best.load_state_dict(resume["best"])
     mini = None
@@ -237,7 +225,7 @@ def train_in_phases(
     for hook in filter(None, hooks):
         hook.skip(start * per_epoch)
         if resume is not None:
-            hook.load_state_dict({name: value.to(device, copy=True) for name, value in resume.get("hook", {}).items()})
+            hook.load_state_dict(_copied(resume.get("hook", {}), device))
     keys = dropout_keys(seeds, task, training.epochs * per_epoch, objective.dropout_sites, device)
     steps = _Steps(objective, params, optimizer, ranks, on_epoch, hooks, penalties, best)
     epochs = range(start, training.epochs)
@@ -253,7 +241,7 @@ def train_in_phases(
             batches = [rounds[epoch % len(rounds)]] if mini is None else mini.of_epoch(epoch)
             for i, batch in enumerate(batches):
                 loss = steps.take(batch, keys[epoch * per_epoch + i])
-                steps.end()
+                steps.hook.between_steps(steps.params)
                 if on_epoch is not None:
                     losses += loss / per_epoch
             steps.end_epoch(epoch, losses)
@@ -282,13 +270,13 @@ class _Steps:
     best: BestEpoch | None
 
     def __post_init__(self) -> None:
-        self.hook = join_hooks(self.hooks)
+        self.hook = join_hooks(self.hooks) or StepHook()
         self.penalties = self.penalties if any(self.penalties) else ()
         self._models = [self.objective.part(i) for i in range(len(self.penalties))]
 
     def recordable(self, rounds: Sequence[Objective]) -> bool:
         """Return whether the steps can be recorded as CUDA graphs."""
-        same_operations = all(one.recordable for one in rounds) and (self.hook is None or self.hook.recordable)
+        same_operations = all(one.recordable for one in rounds) and (not any(self.hooks) or self.hook.recordable)
         return self.objective.targets.is_cuda and self.ranks.size == 1 and same_operations and not self.penalties
 
     def take(self, batch: Objective, key: Tensor) -> Tensor:
@@ -299,17 +287,10 @@ class _Steps:
             loss = loss + total_penalties(self.penalties, self._models, self.params) / self.ranks.size
         loss.sum().backward()
         self.ranks.sum_gradients(self.params)
-        if self.hook is not None:
-            self.hook.before_step(self.params)
+        self.hook.before_step(self.params)
         self.optimizer.step()
-        if self.hook is not None:
-            self.hook.after_step(self.params, self.optimizer)
+        self.hook.after_step(self.params, self.optimizer)
         return loss.detach() * self.ranks.size
-
-    def end(self) -> None:
-        """Finish a step, also one of a recording."""
-        if self.hook is not None:
-            self.hook.between_steps(self.params)
 
     def end_epoch(self, epoch: int, losses: Tensor) -> None:
         if self.best is not None:
@@ -328,7 +309,7 @@ def recorded_epochs(recorded: Sequence[Recorded], keys: Tensor, epochs: range, s
         for epoch in epochs:
             with torch.cuda.stream(side):
                 losses = recorded[epoch % len(recorded)](keys[epoch])
-                steps.end()
+                steps.hook.between_steps(steps.params)
                 steps.end_epoch(epoch, losses.clone())
             if epoch == epochs.start + len(recorded) - 1:  # each objective has been recorded
                 yield
@@ -344,22 +325,18 @@ def _restore(
     objective: Objective, params: ParamDict, optimizer: torch.optim.Optimizer, state: dict[str, Any], epochs: int
 ) -> int:
     """Restore parameters, buffers and optimizer; return the number of finished epochs."""
-    epoch = state["epoch"]
+    epoch, buffers = state["epoch"], objective.buffers()
     if not isinstance(epoch, int) or not 0 <= epoch <= epochs:
         raise InputError(f"the state to resume is at epoch {epoch!r}; epochs must be 0 to {epochs}")
-    shapes = {name: tuple(value.shape) for name, value in state["params"].items()}
-    buffers = objective.buffers()
-    if shapes != {name: tuple(value.shape) for name, value in params.items()} or any(
-        name not in buffers or buffers[name].shape != value.shape for name, value in state.get("buffers", {}).items()
-    ):
+    pairs = [(params, state["params"]), (buffers, state.get("buffers", {}))]
+    shapes = [[{name: value.shape for name, value in values.items()} for values in pair] for pair in pairs]
+    if shapes[0][0] != shapes[0][1] or not shapes[1][1].items() <= shapes[1][0].items():
         raise InputError("the state to resume has different parameters; it does not match this task and learner")
     with torch.no_grad():
-        for name, value in state.get("buffers", {}).items():
-            buffers[name].copy_(value)
-        for name, value in params.items():
-            value.copy_(state["params"][name])
-            if name in state["optimizer"]:
-                optimizer.state[value] = {
-                    key: item.to(value.device, copy=True) for key, item in state["optimizer"][name].items()
-                }
+        for values, saved in pairs:
+            for name, value in saved.items():
+                values[name].copy_(value)
+    for name, value in params.items():
+        if name in state["optimizer"]:
+            optimizer.state[value] = _copied(state["optimizer"][name], value.device)
     return epoch

@@ -82,11 +82,15 @@ class Examples:
     def __len__(self) -> int:
         return int(self.nodes.numel())
 
-    def __getitem__(self, index: Tensor) -> Examples:
+    def __getitem__(self, index: Tensor | slice) -> Examples:
         """Return some of the examples, by position."""
         extras = {name: value[index] for name, value in self.extras.items()}
         values = (self.nodes[index], self.heads[index], self.targets[index], self.weights[index])
         return Examples(self.graph, *values, extras, self.loss)
+
+    def select(self, index: Tensor, weights: Tensor | None) -> Examples:
+        """Return some of the examples, with new weights unless these are None."""
+        return self[index] if weights is None else self[index].weighted(weights)
 
     def weighted(self, weights: Tensor | float) -> Examples:
         value = torch.as_tensor(weights, dtype=torch.float32, device=self.nodes.device).expand(len(self))

@@ -111,21 +111,27 @@ def _launch_dense(
     return out
 
 
-def _sparse_product(
-    rowptr: Tensor, col: Tensor, value: Tensor, position: Tensor, features: int, by_row: bool,
-    h: Tensor, key: Tensor, p: float,
-) -> Tensor:  # fmt: skip
+def _launch_sparse(
+    entries: tuple[SparsePattern, Tensor, Tensor], features: int, by_row: bool, h: Tensor, key: Tensor, p: float
+) -> Tensor:
     """Multiply a CSR matrix with dropout by ``h``; ``by_row`` if the rows are the features of each model."""
-    rows, width = rowptr.numel() - 1, h.size(1)
+    pattern, value, position = entries
+    rows, width = pattern.rowptr.numel() - 1, h.size(1)
     out, block = h.new_empty(rows, width), _outputs(width)
     _sparse[(rows, triton.cdiv(width, block))](
-        rowptr, col, value, position, key, h, out, threshold(p), 1.0 / (1.0 - p),
+        pattern.rowptr, pattern.col, value, position, key, h.contiguous(), out, threshold(p), 1.0 / (1.0 - p),
         features, width, by_row, ENTRIES, block, num_warps=1,
     )  # fmt: skip
     return out
 
 
-class _Dense(torch.autograd.Function):
+class DenseProduct(torch.autograd.Function):
+    """``(X_m ∘ M_m) W_m`` for each model m, with the mask M of :func:`ergnn.engine.dropout.keep_scale`.
+
+    ``x`` are the rows of each model one after another, with the first row of each in ``start``, and at most ``largest``
+    rows per model; ``weight`` is ``[models, features, out]``, and ``key`` the dropout key of each model.
+    """
+
     @staticmethod
     def forward(ctx: Any, weight: Tensor, x: Tensor, start: Tensor, largest: int, key: Tensor, p: float) -> Tensor:
         ctx.save_for_backward(x, start, key)
@@ -142,48 +148,20 @@ class _Dense(torch.autograd.Function):
         return _launch_dense(_dense_backward, x.contiguous(), start, tiles, grad, out, key, ctx.p), *[None] * 5
 
 
-class _Sparse(torch.autograd.Function):
+class SparseProduct(torch.autograd.Function):
+    """The same for sparse features: pattern, values and positions of :class:`.SparseFeatures`, and of the transpose."""
+
     @staticmethod
     def forward(
         ctx: Any, weight: Tensor, entries: tuple[Any, ...], transposed: tuple[Any, ...], key: Tensor, p: float
     ) -> Tensor:
         ctx.save_for_backward(key)
         ctx.shape, ctx.transposed, ctx.p = weight.shape, transposed, p
-        return _multiply(entries, weight.size(1), False, weight.reshape(-1, weight.size(2)), key, p)
+        return _launch_sparse(entries, weight.size(1), False, weight.reshape(-1, weight.size(2)), key, p)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (key,) = ctx.saved_tensors
-        out = _multiply(ctx.transposed, ctx.shape[1], True, grad, key, ctx.p)
+        out = _launch_sparse(ctx.transposed, ctx.shape[1], True, grad, key, ctx.p)
         return out.view(ctx.shape), None, None, None, None
-
-
-def _multiply(entries: tuple[Any, ...], features: int, by_row: bool, h: Tensor, key: Tensor, p: float) -> Tensor:
-    pattern, value, position = entries
-    return _sparse_product(pattern.rowptr, pattern.col, value, position, features, by_row, h.contiguous(), key, p)
-
-
-def project_dense(x: Tensor, start: Tensor, largest: int, weight: Tensor, key: Tensor, p: float) -> Tensor:
-    """Compute ``(X_m ∘ M_m) W_m`` for each model m, with the mask M of :func:`ergnn.engine.dropout.keep_scale`.
-
-    Args:
-        x: ``[rows, features]``, the rows of each model one after another.
-        start: first row of each model, and the number of rows.
-        largest: maximum number of rows of a model.
-        weight: ``[models, features, out]``.
-        key: dropout key of each model.
-        p: dropout probability.
-    """
-    return _Dense.apply(weight, x, start, largest, key, p)
-
-
-def project_sparse(
-    entries: tuple[SparsePattern, Tensor, Tensor],
-    transposed: tuple[SparsePattern, Tensor, Tensor],
-    weight: Tensor,
-    key: Tensor,
-    p: float,
-) -> Tensor:
-    """Compute the same for sparse features: pattern, values and positions of :class:`.SparseFeatures`."""
-    return _Sparse.apply(weight, entries, transposed, key, p)

@@ -42,7 +42,6 @@ class Influence(Selector):
         max_iterations: maximum number of products.
         rank: rank of the preconditioner, 0 for none; useful if damping is small (see docs/influence.md). By default 0,
             but on graphs of a million directed edges or more, the curvature of replayed nodes is approximated.
-        batch: examples per batch of derivatives; bounds memory on large tasks, at the cost of time.
     """
 
     def __init__(
@@ -55,19 +54,18 @@ class Influence(Selector):
         tolerance: float | None = None,
         max_iterations: int = 500,
         rank: int | None = None,
-        batch: int | None = None,
     ) -> None:
         check_choice("target", target, Target)
         check_choice("sign", sign, Sign)
         check_choice("curvature", curvature, CurvatureKind)
         check_at_least(0, damping=damping, rank=rank)
-        check_at_least(1, max_iterations=max_iterations, batch=batch)
+        check_at_least(1, max_iterations=max_iterations)
         if tolerance is not None and not 0 < tolerance < 1:
             raise InputError(f"tolerance is {tolerance}; it must lie between 0 and 1")
         self.target, self.sign, self.normalize = target, sign, normalize
         self.curvature, self.damping = curvature, damping
         self.tolerance, self.max_iterations = tolerance, max_iterations
-        self.rank, self.batch = rank, batch
+        self.rank = rank
 
     @property
     def leaky(self) -> bool:
@@ -76,7 +74,7 @@ class Influence(Selector):
     @property
     def batch_key(self) -> Hashable:
         """All options; solves with other matrices and preconditioners are done one by one."""
-        simple = self.curvature == "gauss-newton" and not (self.normalize or self.rank or self.batch)
+        simple = self.curvature == "gauss-newton" and not (self.normalize or self.rank)
         return (type(self), *vars(self).items()) if simple else None
 
     def score(self, context: SelectionContext) -> Tensor:
@@ -114,10 +112,10 @@ class Influence(Selector):
         trained = make_objective([context.model], [context.trained_on])
         target = make_objective([context.model], [context.examples(self.target)], heads=trained.heads)
         params = trained.parameters()
-        goal = gradient(target, params, torch.ones_like(target.weights), self.batch)
+        goal = gradient(target, params, torch.ones_like(target.weights))
         candidates = torch.arange(context.nodes.numel(), device=goal.device)
         replayed = torch.arange(candidates.numel(), trained.weights.numel(), device=goal.device)
-        automatic = self.rank is None and self.batch is None and trained.linked and replayed.numel() > 0
+        automatic = self.rank is None and trained.linked and replayed.numel() > 0
         sketched = replayed if automatic else None
         curvature = Curvature(
             trained,
@@ -128,7 +126,6 @@ class Influence(Selector):
             self.tolerance or (LARGE_TOLERANCE if trained.linked else TOLERANCE),
             self.max_iterations,
             (self.rank or 0) if sketched is None else SKETCH,
-            self.batch,
             sketched,
         )
         influence, solution = curvature.influence(goal)
