@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_matrix
 
 from benchmarks.load import summary
 
@@ -47,12 +48,12 @@ def make_folder(place: Path) -> tuple[Path, dict[str, list[Any]]]:
     for number in range(3):
         new = np.flatnonzero(week == number)
         labels = np.array([f"topic {c}" for c in graph.y[new]], dtype=object)
-        nodes = NodeTable(ids[new], labels, features=graph.rows(torch.from_numpy(new)).numpy())
+        nodes = NodeTable(ids[new], labels, features=csr_matrix(graph.rows(torch.from_numpy(new))))
         edges = EdgeTable(ids[source[newest == number]], ids[target[newest == number]])
         if number < 2:
             folder.observe(nodes, edges)
         else:
-            write_nodes(nodes, place / "nodes.csv", features="sparse")
+            write_nodes(nodes, place / "nodes.csv")
             write_edges(edges, place / "edges.csv")
     known = ids[week < 2]
     rng = np.random.default_rng(0)

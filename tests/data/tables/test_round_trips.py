@@ -73,13 +73,13 @@ def assert_same(found: NodeTable, table: NodeTable) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @QUICK
-@given(table=node_tables(), layout=st.sampled_from([None, "columns", "sparse"]))
-def test_nodes(kind: str, table: NodeTable, layout: str | None, tmp_path: Path) -> None:
+@given(table=node_tables())
+def test_nodes(kind: str, table: NodeTable, tmp_path: Path) -> None:
     path = tmp_path / f"nodes.{kind}"
-    write_nodes(table, path, features=layout)
+    write_nodes(table, path)
     found = read_nodes(path, num_features=table.num_features)
     assert_same(found, table)
-    assert not table.num_features or found.is_sparse == ((layout or ("", "sparse")[table.is_sparse]) == "sparse")
+    assert not table.num_features or found.is_sparse == table.is_sparse
 
 
 EDGES = st.lists(st.tuples(WORD, WORD, FINITE | st.just(1.0)), max_size=6)

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from ergnn.data.tables.columns import Columns
     from ergnn.data.tables.named_graph import NamedGraph, cut, from_graph, to_graph
     from ergnn.data.tables.node_tables import EdgeTable, NodeTable
-    from ergnn.data.tables.read import read_edges, read_graph, read_nodes
-    from ergnn.data.tables.write import write_edges, write_nodes
+    from ergnn.data.tables.read import read_edges, read_graph, read_nodes, write_edges, write_nodes
 
 __all__ = [
     "Columns",
@@ -40,7 +39,6 @@ __getattr__ = lazy_names(
         "ergnn.data.tables.columns": ("Columns",),
         "ergnn.data.tables.named_graph": ("NamedGraph", "cut", "from_graph", "to_graph"),
         "ergnn.data.tables.node_tables": ("EdgeTable", "NodeTable"),
-        "ergnn.data.tables.read": ("read_edges", "read_graph", "read_nodes"),
-        "ergnn.data.tables.write": ("write_edges", "write_nodes"),
+        "ergnn.data.tables.read": ("read_edges", "read_graph", "read_nodes", "write_edges", "write_nodes"),
     },
 )

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import scipy.sparse
 
-from ergnn.config.errors import FormatError, InputError, UnknownNameError, listed, truncate
+from ergnn.config.errors import FormatError, InputError, check_choice, listed, truncate
+from ergnn.data.tables.values import first_misfit, is_numeric, is_text, is_time, plain
 
 KINDS = ("number", "category", "text", "date", "word", "ignore")
-MISSING = ("", "-", "--", "?", "#n/a", "na", "n/a", "<na>", "nan", "null", "none")
-"""Texts, in lower case, that stand for a missing value."""
 MAX_CATEGORIES = 40
 """Texts with at most this many distinct values are categories (as in skrub's ``TableVectorizer``)."""
 MAX_INTEGERS = 10
@@ -90,8 +91,7 @@ def decide_kinds(columns: Mapping[str, Any], told: Mapping[str, str], where: obj
         where: the name of the table in messages.
     """
     for name, kind in told.items():
-        if kind not in KINDS:
-            raise UnknownNameError(f"the kind of column {name!r}", kind, KINDS)
+        check_choice(f"the kind of column {name!r}", kind, KINDS)
         if name not in columns:
             raise InputError(f"{where}: no column {name!r} to read as {kind}; columns are {listed(list(columns))}")
     kinds = [
@@ -109,9 +109,6 @@ def decide_kinds(columns: Mapping[str, Any], told: Mapping[str, str], where: obj
 
 def _is_count(column: Any) -> bool:
     """Return whether values are 0 or more, and mostly 0."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     values = plain(column)
     if values.null_count or not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
         return False
@@ -121,9 +118,6 @@ def _is_count(column: Any) -> bool:
 
 def _guess(column: Any, where: str) -> tuple[str, str]:
     """Return the kind of a column and the reason; a column that nearly holds numbers or dates is refused."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     values = plain(column)
     rows, kind = len(values) - values.null_count, values.type
     if not rows:
@@ -131,13 +125,13 @@ def _guess(column: Any, where: str) -> tuple[str, str]:
     distinct = len(pc.unique(values.drop_null()))
     if distinct == 1:
         return "ignore", "one value only"
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+    if is_time(kind):
         return "date", "dates"
     if pa.types.is_boolean(kind):
         return "number", "true or false"
     if pa.types.is_integer(kind) and 2 < distinct <= MAX_INTEGERS and rows >= ROWS_PER_INTEGER * distinct:
         return "category", f"{distinct} distinct whole numbers"
-    if not pa.types.is_large_string(kind):
+    if not is_text(kind):
         return "number", "numbers"
     if distinct <= MAX_CATEGORIES and rows >= 2 * distinct:
         return "category", f"{distinct} distinct texts"
@@ -149,8 +143,6 @@ def _guess(column: Any, where: str) -> tuple[str, str]:
 
 def _ask_about(texts: Any, where: str) -> None:
     """Refuse texts that nearly all look like numbers or dates, but cannot be read as such."""
-    import pyarrow.compute as pc
-
     plain_number = pc.match_substring_regex(texts, PLAIN)
     numbers = pc.or_(plain_number, pc.match_substring_regex(texts, ODD_NUMBER))
     for what, fits, need in (
@@ -168,38 +160,10 @@ def _ask_about(texts: Any, where: str) -> None:
 
 def is_number(column: Any) -> bool:
     """Return whether every value of an Arrow column is a finite number or a boolean, and none is missing."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     values = plain(column)
     if values.null_count or pa.types.is_boolean(values.type) or pa.types.is_integer(values.type):
         return not values.null_count
     return pa.types.is_floating(values.type) and bool(pc.all(pc.is_finite(values)).as_py())
-
-
-def plain(column: Any) -> Any:
-    """Return an Arrow column without missing markers; texts that all are numbers or dates are converted."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
-        raise FormatError(f"values are of type {column.type}; numbers, text or dates are required")
-    if pa.types.is_floating(column.type):
-        return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        return column
-    column = pc.utf8_trim_whitespace(column.cast(pa.large_string()))
-    missing = pc.is_in(pc.utf8_lower(column), pa.array(MISSING, pa.large_string()))
-    column = pc.if_else(missing, pa.scalar(None, pa.large_string()), column)
-    for kind in (pa.int64(), pa.float64(), pa.timestamp("s", "UTC"), pa.timestamp("s"), pa.bool_()):
-        try:
-            return column.cast(kind)
-        except pa.ArrowInvalid:
-            continue
-    return column
 
 
 def encode_values(kinds: Sequence[ColumnKind], columns: Mapping[str, Any], where: object) -> Codes:
@@ -231,57 +195,34 @@ def encode_values(kinds: Sequence[ColumnKind], columns: Mapping[str, Any], where
 
 def _number(column: Any, kind: ColumnKind, where: object) -> np.ndarray:
     """Return numbers, or days since 1970; NaN for missing values."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    values = plain(column)
-    is_time = pa.types.is_timestamp(values.type) or pa.types.is_date(values.type)
-    if kind.kind == "date" and is_time:
-        seconds = values.cast(
-            pa.timestamp("s", values.type.tz if pa.types.is_timestamp(values.type) else None), safe=False
-        )
-        return np.asarray(seconds.cast(pa.int64()).cast(pa.float64())) / DAY
-    if pa.types.is_large_string(values.type) or is_time or kind.kind == "date":
-        if values.null_count == len(values):
-            return np.full(len(values), np.nan)
-        bad = _first_misfit(values, kind.kind)
-        need = "a number is required" if kind.kind == "number" else "a date such as 2024-05-31 is required"
+    values, is_date = plain(column), kind.kind == "date"
+    fits = is_time if is_date else is_numeric
+    if values.null_count == len(values):
+        return np.full(len(values), np.nan)
+    if not fits(values.type):
+        bad = first_misfit(values, fits)
+        need = "a date such as 2024-05-31 is required" if is_date else "a number is required"
         raise FormatError(
             f"{where}, row {bad + 1}, column {truncate(kind.name)}: {truncate(str(values[bad].as_py()))}; {need}, "
             f"since the column holds {kind.kind}s ({kind.why}); to read it otherwise, create the folder with "
             f"--columns {kind.name}=category"
         )
-    if pa.types.is_boolean(values.type):
-        values = values.cast(pa.uint8())
-    found = np.asarray(pc.cast(values, pa.float64(), safe=False), np.float64)
-    if (np.abs(found) > LARGEST).any():
-        bad = int((np.abs(found) > LARGEST).argmax())
+    if is_date:
+        zone = values.type.tz if pa.types.is_timestamp(values.type) else None
+        return np.asarray(values.cast(pa.timestamp("s", zone), safe=False).cast(pa.int64()).cast(pa.float64())) / DAY
+    numbers = np.asarray(values.cast(pa.float64(), safe=False), np.float64)
+    for row in np.flatnonzero(np.abs(numbers) > LARGEST):
         raise FormatError(
-            f"{where}, row {bad + 1}, column {truncate(kind.name)}: {found[bad]}; a finite number up to {LARGEST:g} is "
-            "required"
+            f"{where}, row {row + 1}, column {truncate(kind.name)}: {numbers[row]}; a finite number up to {LARGEST:g} "
+            "is required"
         )
-    return found
-
-
-def _first_misfit(values: Any, kind: str) -> int:
-    """Return the first row whose value is not of the kind."""
-    import pyarrow as pa
-
-    for row, value in enumerate(values):
-        if value.is_valid and (kind == "date" or not pa.types.is_large_string(values.type)):
-            if not pa.types.is_timestamp(plain(pa.array([value.as_py()])).type):
-                return row
-        elif value.is_valid and pa.types.is_large_string(plain(pa.array([value.as_py()])).type):
-            return row
-    return 0
+    return numbers
 
 
 def _category(column: Any) -> tuple[np.ndarray, dict[float, str]]:
     """Return a hash per value, NaN for missing values, and the values by their hash."""
-    import pyarrow as pa
-
     values = plain(column)
-    encoded = (values if pa.types.is_large_string(values.type) else values.cast(pa.large_string())).dictionary_encode()
+    encoded = values.cast(pa.large_string()).dictionary_encode()
     words = encoded.dictionary.to_pylist()
     hashes = np.array([*(value_hash(word) for word in words), np.nan])
     return hashes[np.asarray(encoded.indices.fill_null(len(words)))], dict(zip(hashes.tolist(), words, strict=False))
@@ -294,7 +235,6 @@ def value_hash(value: str) -> float:
 
 def _text(column: Any) -> scipy.sparse.csr_matrix:
     """Hash words and pairs of words (scikit-learn's ``HashingVectorizer``); a missing text is a row of zeros."""
-    import pyarrow as pa
     from sklearn.feature_extraction.text import HashingVectorizer
 
     values = plain(column)

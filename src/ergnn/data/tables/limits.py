@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from dataclasses import dataclass
-from pathlib import Path
 
-from ergnn.config.errors import FormatError, InputError, similar_file
+from ergnn.config.errors import FormatError, InputError
 
 MEGABYTE = 1 << 20
 
@@ -59,18 +56,3 @@ class Limits:
                 f"{where}: expands to {-(-size // MEGABYTE):,} MB or more, from a file of {packed:,} bytes; at most "
                 f"{floor} MB or {ratio} times the file are allowed"
             )
-
-
-def file_size(path: Path, limits: Limits) -> int:
-    """Return the size of a regular file; a missing, empty or too large file is refused."""
-    try:
-        status = os.stat(path)
-    except (OSError, ValueError) as error:
-        reason = f"{getattr(error, 'strerror', None) or error}{similar_file(path)}"
-        raise FormatError(f"{path}: cannot be read ({reason})") from error
-    if not stat.S_ISREG(status.st_mode):
-        raise FormatError(f"{path}: not a file" + (", but a folder" if stat.S_ISDIR(status.st_mode) else ""))
-    if status.st_size == 0:
-        raise FormatError(f"{path}: the file is empty")
-    limits.check_bytes(status.st_size, path, "the file has")
-    return status.st_size

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import scipy.sparse
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ from ergnn.data.tables.columns import label_hint
 from ergnn.data.tables.encoder import Encoder
 from ergnn.data.tables.kinds import decide_kinds, encode_values
 from ergnn.data.tables.node_tables import SPLITS, EdgeTable, EncodedText, NodeTable
-from ergnn.data.tables.values import seconds
+from ergnn.data.tables.values import to_times
 
 
 class NamedGraph(NamedTuple):
@@ -203,17 +204,10 @@ def _periods(nodes: NodeTable, num_tasks: int | None, boundaries: Sequence[float
         raise InputError("by is 'time', but the nodes have no column 'time'")
     if (num_tasks is None) == (boundaries is None):
         raise InputError("by is 'time'; give num_tasks or boundaries, and not both")
-    starts = None if boundaries is None else [_moment(value) for value in boundaries]
+    starts = None
+    if boundaries is not None:
+        starts = [float(to_times(pa.array([str(start)]), "boundaries")[0]) for start in boundaries]
     return periods(nodes.time, num_tasks, starts)
-
-
-def _moment(value: float | str) -> float:
-    if not isinstance(value, str):
-        return float(value)
-    try:
-        return seconds(value)
-    except ValueError:
-        raise InputError(f"boundary {truncate(value)} is not a date such as 2024-05-31") from None
 
 
 def _domains(nodes: NodeTable, num_tasks: int | None, order: Sequence[str] | None) -> np.ndarray:

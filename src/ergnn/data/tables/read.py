@@ -1,22 +1,34 @@
-"""Read nodes, edges and graphs from files, data frames and Arrow tables."""
+"""Read nodes, edges and graphs from files, data frames and Arrow tables, and write them."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ergnn.config.errors import FormatError, truncate
-from ergnn.data.tables.columns import EDGE_ROLES, PREFIX, TEXTS, ColumnRoles, Columns, find_columns, find_node_columns
+import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
+
+from ergnn.config.errors import FormatError, InputError, truncate
+from ergnn.config.files import replacing, wrap_errors
+from ergnn.data.tables.columns import (
+    EDGE_ROLES,
+    FEATURES,
+    PREFIX,
+    TEXTS,
+    ColumnRoles,
+    Columns,
+    find_columns,
+    find_node_columns,
+)
 from ergnn.data.tables.kinds import is_number
 from ergnn.data.tables.limits import Limits
 from ergnn.data.tables.node_tables import EdgeTable, EncodedText, NodeTable, canonical
 from ergnn.data.tables.npz import read_npz
 from ergnn.data.tables.sources import GZ, Source, csv_source, frame_source, parquet_source
 from ergnn.data.tables.values import encode_text, to_features, to_floats, to_times
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 PARQUET = (".parquet", ".pq")
@@ -133,7 +145,11 @@ def read_columns(
     columns, features, named = None, None, False
     if roles.features and not roles.single and not roles.features[0].strip().lower().startswith(PREFIX):
         columns = {name.strip(): table[name] for name in roles.features}
-    if columns is None or all(map(is_number, columns.values())):
+    numeric = True
+    for name, column in (columns or {}).items():
+        with wrap_errors(f"{where}, column {truncate(name)}", "numbers, dates, categories or text"):
+            numeric &= is_number(column)
+    if numeric:
         features, named = to_features(table, roles, where, limits, num_features)
     names = tuple(name.strip() for name in roles.features) if named else None
     return {"features": features, "feature_names": names, "columns": columns}
@@ -141,8 +157,6 @@ def read_columns(
 
 def _check_exact(kind: pa.DataType, column: EncodedText, where: str) -> None:
     """Refuse whole numbers that are floats and too large for them: they lost digits, so that two ids may be one."""
-    import pyarrow as pa
-
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     is_float = pa.types.is_floating(kind)
     bits = {16: 11, 32: 24, 64: 53}[kind.bit_width] if is_float else 53
@@ -154,3 +168,47 @@ def _check_exact(kind: pa.DataType, column: EncodedText, where: str) -> None:
                 f"{where}: {truncate(text)} is a float, and whole numbers from 2^{bits} on lose digits as floats; "
                 "write the column as integers or as text"
             )
+
+
+def write_nodes(nodes: NodeTable, path: str | PathLike[str]) -> None:
+    """Write nodes to a ``.csv``, ``.tsv`` (each also ``.gz``) or ``.parquet`` file, which is replaced.
+
+    Features in CSR form are written as sparse text, others as one column each.
+    """
+    columns: dict[str, Any] = {"id": nodes.ids}
+    if any(label is not None for label in nodes.labels):
+        columns["label"] = nodes.labels
+    columns |= {name: getattr(nodes, name) for name in ("time", "split", "domain") if getattr(nodes, name) is not None}
+    _write(columns | _feature_columns(nodes), Path(path))
+
+
+def write_edges(edges: EdgeTable, path: str | PathLike[str]) -> None:
+    """Write edges to a ``.csv``, ``.tsv`` (each also ``.gz``) or ``.parquet`` file."""
+    weight = {} if edges.weight is None else {"weight": edges.weight}
+    _write({"source": edges.source, "target": edges.target, **weight}, Path(path))
+
+
+def _feature_columns(nodes: NodeTable) -> dict[str, Any]:
+    if not nodes.num_features:
+        return {}
+    if nodes.is_sparse:
+        pairs = [f"{i}:{v}" for i, v in zip(nodes.features.indices.tolist(), nodes.features.data, strict=True)]
+        return {FEATURES: [" ".join(pairs[a:b]) for a, b in pairwise(nodes.features.indptr.tolist())]}
+    names = nodes.feature_names or tuple(f"{PREFIX}{i}" for i in range(nodes.num_features))
+    if find_node_columns(["id", *names], (), Columns(), Limits(), "feature_names").features != names:
+        raise InputError(
+            f"feature names that begin with {PREFIX!r} among others would be read as the only ones; rename some"
+        )
+    return dict(zip(names, nodes.features.T, strict=True))
+
+
+def _write(columns: dict[str, Any], path: Path) -> None:
+    delimiter = None if suffix(path) in PARQUET else delimiter_of(path)
+    kinds = {name: pa.string() if name in TEXTS else None for name in columns}
+    table = pa.table({name: pa.array(columns[name], kind, from_pandas=True) for name, kind in kinds.items()})
+    packed = "gzip" if path.name.lower().endswith(GZ) else None
+    with replacing(path) as new, pa.output_stream(new, compression=packed) as file:
+        if delimiter is None:
+            pq.write_table(table, file)
+        else:
+            csv.write_csv(table, file, csv.WriteOptions(delimiter=delimiter))

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ergnn.config.errors import FormatError, InputError, truncate
+import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
+
+from ergnn.config.errors import FormatError, InputError, similar_file, truncate
 from ergnn.config.files import wrap_errors
 from ergnn.data.tables.columns import ColumnRoles
-from ergnn.data.tables.limits import MEGABYTE, Limits, file_size
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from ergnn.data.tables.limits import MEGABYTE, Limits
 
 BOM, ZIP = b"\xef\xbb\xbf", b"PK\x03\x04"
 GZ = ".gz"
@@ -45,6 +48,21 @@ class Source:
     def row_name(self, row: int) -> str:
         """Name of a row in messages."""
         return f"{self.where}, row {row + 1}"
+
+
+def file_size(path: Path, limits: Limits) -> int:
+    """Return the size of a regular file; a missing, empty or too large file is refused."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError) as error:
+        reason = f"{getattr(error, 'strerror', None) or error}{similar_file(path)}"
+        raise FormatError(f"{path}: cannot be read ({reason})") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise FormatError(f"{path}: not a file" + (", but a folder" if stat.S_ISDIR(status.st_mode) else ""))
+    if status.st_size == 0:
+        raise FormatError(f"{path}: the file is empty")
+    limits.check_bytes(status.st_size, path, "the file has")
+    return status.st_size
 
 
 def read_bytes(path: Path, limits: Limits) -> bytes:
@@ -99,8 +117,6 @@ def rows_to_arrow(rows: Sequence[Mapping[str, Any]], limits: Limits, where: str)
 
     Absent names are missing values.
     """
-    import pyarrow as pa
-
     names = list(dict.fromkeys(name for row in rows for name in row))
     if not names:
         raise FormatError(f"{where}: no node has a value in any column")
@@ -112,9 +128,6 @@ def rows_to_arrow(rows: Sequence[Mapping[str, Any]], limits: Limits, where: str)
 
 
 def _parse(raw: bytes, options: dict[str, Any], wanted: list[str] | None, texts: list[str], block: int) -> Any:
-    import pyarrow as pa
-    import pyarrow.csv as csv
-
     reading = csv.ReadOptions(block_size=min(block, len(raw) + 1), use_threads=block < LARGEST_BLOCK)
     parsing = csv.ParseOptions(**options)
     converting = csv.ConvertOptions(include_columns=wanted, column_types=dict.fromkeys(texts, pa.string()))
@@ -126,8 +139,6 @@ def _parse(raw: bytes, options: dict[str, Any], wanted: list[str] | None, texts:
 
 def parquet_source(path: Path, limits: Limits) -> Source:
     """Open a Parquet file; only its footer is read."""
-    import pyarrow.parquet as pq
-
     size = file_size(path, limits)
     with wrap_errors(path, "a Parquet file"), pq.ParquetFile(path, **BOUNDS) as file:
         schema, rows = file.schema_arrow, file.metadata.num_rows
@@ -146,9 +157,6 @@ def parquet_source(path: Path, limits: Limits) -> Source:
 
 def _read_columns(path: Path, size: int, schema: Any, roles: ColumnRoles, limits: Limits) -> Any:
     """Read columns in batches, so that sizes are checked on the way; texts are dictionary-encoded."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     kinds = {name: schema.field(name).type for name in roles.text_columns}
     texts = [name for name, kind in kinds.items() if pa.types.is_string(kind) or pa.types.is_large_string(kind)]
     for dictionaries in (texts, []):  # not every encoding of texts can be read as a dictionary
@@ -170,8 +178,6 @@ def _read_columns(path: Path, size: int, schema: Any, roles: ColumnRoles, limits
 
 def frame_source(frame: Any, where: str) -> Source:
     """Wrap an Arrow table, a pandas or polars frame, or any object with Arrow's C stream interface."""
-    import pyarrow as pa
-
     is_pandas = hasattr(frame, "iloc")
     if not is_pandas and not hasattr(frame, "__arrow_c_stream__"):
         raise InputError(
@@ -197,8 +203,6 @@ def index_columns(metadata: str | bytes | None) -> tuple[str, ...]:
 
 
 def _is_text_or_mixed(values: list[Any]) -> bool:
-    import pyarrow as pa
-
     try:
         return bool(pa.types.is_string(pa.array(values, from_pandas=True).type))
     except (pa.ArrowException, ValueError, TypeError, OverflowError):

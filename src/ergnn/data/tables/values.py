@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime, timezone
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import scipy.sparse
 
 from ergnn.config.errors import FormatError, truncate
@@ -15,29 +18,71 @@ from ergnn.data.tables.columns import CHOOSE, ColumnRoles
 from ergnn.data.tables.limits import Limits
 from ergnn.data.tables.node_tables import EncodedText
 
-NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
-PAIR = "^[0-9]{1,18}:"
+MISSING = ("", "-", "--", "?", "#n/a", "na", "n/a", "<na>", "nan", "null", "none")
+"""Texts, in lower case, that stand for a missing value."""
+TYPES = (pa.int64(), pa.float64(), pa.timestamp("s", "UTC"), pa.timestamp("s"), pa.bool_())
+"""Types of which texts may be, in this order."""
+PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+PAIR = "^(?P<index>[0-9]{1,18}):(?P<value>.*)$"
+
+
+def is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def is_time(kind: pa.DataType) -> bool:
+    return pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+
+
+def is_numeric(kind: pa.DataType) -> bool:
+    types = pa.types
+    return any(fit(kind) for fit in (types.is_boolean, types.is_integer, types.is_floating, types.is_decimal))
+
+
+def plain(column: Any) -> Any:
+    """Return an Arrow column without missing markers; texts that all are numbers or dates are converted."""
+    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
+        raise TypeError(f"values are of type {column.type}; numbers, text or dates are required")
+    if pa.types.is_floating(column.type):
+        return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
+    if not is_text(column.type):
+        return column
+    column = pc.utf8_trim_whitespace(column.cast(pa.large_string()))
+    missing = pc.is_in(pc.utf8_lower(column), pa.array(MISSING, pa.large_string()))
+    column = pc.if_else(missing, pa.scalar(None, pa.large_string()), column)
+    for kind in TYPES:
+        with suppress(pa.ArrowInvalid):
+            return column.cast(kind)
+    return column
+
+
+def first_misfit(values: Any, fits: Callable[[pa.DataType], bool]) -> int:
+    """Return the first row of a :func:`plain` column with which the rows so far are of no type that fits."""
+
+    def ends(row: int) -> bool:
+        rows = values[: row + 1]
+        return rows.null_count <= row and not fits(plain(rows).type)
+
+    return bisect_left(range(len(values)), True, key=ends)
 
 
 def encode_text(column: Any, name: str, where: object) -> EncodedText:
     """Convert a column to text; each distinct value is decoded once."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    types, kind = pa.types, column.type
-    if types.is_null(kind):
-        return EncodedText([None], np.zeros(len(column), np.int64))
+    kind = column.type
     with wrap_errors(f"{where}, column {truncate(name)}", "text"):
-        if types.is_dictionary(kind):
+        if pa.types.is_dictionary(kind):
             column = column.unify_dictionaries().combine_chunks()
         elif is_text(kind):
             column = _encode_digits(column.cast(pa.large_string()).combine_chunks())
-        elif types.is_nested(kind) or types.is_binary(kind) or types.is_large_binary(kind):
+        elif pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
             raise TypeError(f"values are of type {kind}; text or numbers are required")
         else:
             column = column.combine_chunks().dictionary_encode()
         values = column.dictionary
-        if types.is_floating(values.type):
+        if pa.types.is_floating(values.type):
             values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
         texts = values.cast(pa.large_string()).to_pylist()
         codes = _to_array(column.indices.fill_null(len(texts)) if column.null_count else column.indices)
@@ -46,9 +91,6 @@ def encode_text(column: Any, name: str, where: object) -> EncodedText:
 
 def _encode_digits(column: Any) -> Any:
     """Dictionary-encode texts; if all are integers, encode the integers, which is three times as fast."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if len(column) and not column.null_count and pc.all(pc.ascii_is_decimal(column)).as_py():
         with suppress(pa.ArrowInvalid):  # numbers beyond 64 bits
             integers = column.cast(pa.int64())
@@ -74,89 +116,43 @@ def _bad(row: int, name: str, where: object, problem: str) -> FormatError:
     return FormatError(f"{where}, row {row + 1}, column {truncate(name)}: {problem}")
 
 
-def is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-
-
 def to_floats(column: Any, name: str, where: object, *, rows: np.ndarray | None = None, hint: str = "") -> np.ndarray:
     """Convert a column to finite ``float32``; booleans are 0 and 1, and text is parsed.
 
     ``rows`` are the rows of the values, if these are not their positions; ``hint`` is the end of messages.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
 
     def refuse(at: int, problem: str) -> FormatError:
         return _bad(at if rows is None else rows[at], name, where, f"{problem}; a finite number is required{hint}")
 
-    types, kind = pa.types, column.type
     with wrap_errors(f"{where}, column {truncate(name)}", "numbers"), np.errstate(over="ignore"):
-        column = column.cast(kind.value_type) if types.is_dictionary(kind) else column
-        if column.null_count:
-            raise refuse(pc.index(column.is_null(), True).as_py(), "the value is missing")
-        if is_text(column.type):
-            trimmed = pc.utf8_trim_whitespace(column.cast(pa.large_string()))
-            try:
-                column = trimmed.cast(pa.float64())
-            except pa.ArrowInvalid:
-                if not pc.all(pc.is_in(pc.utf8_lower(trimmed), pa.array(["true", "false"], trimmed.type))).as_py():
-                    bad = max(pc.index(pc.match_substring_regex(trimmed, NUMBER), False).as_py(), 0)
-                    raise refuse(bad, f"{truncate(column[bad].as_py())} is not a number") from None
-                column = trimmed.cast(pa.bool_())
-        column = column.cast(pa.uint8()) if types.is_boolean(column.type) else column
-        if not any(fit(column.type) for fit in (types.is_integer, types.is_floating, types.is_decimal, types.is_null)):
-            raise FormatError(
-                f"{where}, column {truncate(name)}: values are of type {kind}; numbers are required{hint}"
-            )
-        wide = np.asarray(column.cast(pa.float64(), safe=False))
-        values = wide.astype(np.float32)
-    for bad in np.flatnonzero(~np.isfinite(values)):
+        values = plain(column)
+        if values.null_count:
+            raise refuse(pc.index(values.is_null(), True).as_py(), "the value is missing")
+        if is_text(values.type):
+            row = first_misfit(values, is_numeric)
+            raise refuse(row, f"{truncate(values[row].as_py())} is not a number")
+        if len(values) and not is_numeric(values.type):
+            raise TypeError(f"values are of type {values.type}; numbers are required{hint}")
+        wide = np.asarray(values.cast(pa.float64(), safe=False))
+        out = wide.astype(np.float32)
+    for bad in np.flatnonzero(~np.isfinite(out)):
         raise refuse(int(bad), f"{wide[bad]}" + (" does not fit into 32 bits" if np.isfinite(wide[bad]) else ""))
-    return values
+    return out
 
 
 def to_times(column: Any, where: object) -> np.ndarray:
     """Convert a column to numbers; dates become seconds since 1970 (UTC unless a zone is given), missing values NaN."""
-    import pyarrow as pa
-
-    types, kind = pa.types, column.type
-    if types.is_dictionary(kind) or is_text(kind):
-        return _parse_times(encode_text(column, "time", where), where)
     with wrap_errors(f"{where}, column 'time'", "times"):
-        if types.is_timestamp(kind) or types.is_date(kind):
-            column = column if types.is_timestamp(kind) else column.cast(pa.timestamp("ms"))
-            per_second = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[column.type.unit]
-            return np.asarray(column.cast(pa.int64()).cast(pa.float64(), safe=False)) / per_second
-        if not (types.is_integer(kind) or types.is_floating(kind) or types.is_null(kind)):
-            raise TypeError(f"values are of type {kind}; numbers or dates are required")
-        return np.asarray(column.cast(pa.float64(), safe=False) if column.null_count else column)
-
-
-def _parse_times(column: EncodedText, where: object) -> np.ndarray:
-    """Parse times given as text: all numbers, or all dates."""
-    times, first = np.full(len(column.values), np.nan), ""
-    for code in dict.fromkeys(column.codes.tolist()):
-        text = (column.values[code] or "").strip()
-        if not text:
-            continue
-        problem = "neither a number nor a date such as 2024-05-31 or 2024-05-31T12:00:00Z"
-        for kind, parse in (("number", float), ("date", seconds)):
-            with suppress(ValueError):
-                times[code], first = parse(text), first or kind
-                problem = "" if kind == first else f"a {kind}; the column began with a {first}"
-                break
-        if problem:
-            raise _bad(int(np.argmax(column.codes == code)), "time", where, f"{truncate(text)} is {problem}")
-    values = times[column.codes]
-    return values.astype(np.int64) if (np.abs(values) < 2**53).all() and (values % 1 == 0).all() else values
-
-
-def seconds(text: str) -> float:
-    """Convert a date or time in ISO 8601 (UTC unless a zone is given) to seconds since 1970; else ``ValueError``."""
-    moment = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
-    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
+        values = plain(column)
+        if is_text(values.type):
+            bad = first_misfit(values, lambda kind: is_numeric(kind) or is_time(kind))
+            problem = "neither a number nor a date such as 2024-05-31 or 2024-05-31T12:00:00Z, as in all other rows"
+            raise _bad(bad, "time", where, f"{truncate(values[bad].as_py())} is {problem}")
+        if is_time(values.type):
+            values = values if pa.types.is_timestamp(values.type) else values.cast(pa.timestamp("ms"))
+            return np.asarray(values.cast(pa.int64()).cast(pa.float64(), safe=False)) / PER_SECOND[values.type.unit]
+        return np.asarray(values.cast(pa.float64(), safe=False) if values.null_count else values)
 
 
 def to_features(table: Any, roles: ColumnRoles, where: str, limits: Limits, width: int | None) -> tuple[Any, bool]:
@@ -164,9 +160,6 @@ def to_features(table: Any, roles: ColumnRoles, where: str, limits: Limits, widt
 
     ``width`` is the required number of features, if any; also the width of sparse text.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if roles.single:
         name, column = roles.features[0], table[roles.features[0]].combine_chunks()
         column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
@@ -185,8 +178,6 @@ def to_features(table: Any, roles: ColumnRoles, where: str, limits: Limits, widt
 
 
 def _lists(column: Any, name: str, where: str, limits: Limits, width: int | None) -> np.ndarray:
-    import pyarrow.compute as pc
-
     if column.null_count:
         raise _bad(pc.index(column.is_null(), True).as_py(), name, where, "no list")
     with wrap_errors(f"{where}, column {truncate(name)}", "lists of numbers"):
@@ -201,9 +192,6 @@ def _lists(column: Any, name: str, where: str, limits: Limits, width: int | None
 
 def _sparse(column: Any, name: str, where: str, limits: Limits, width: int | None) -> scipy.sparse.csr_matrix:
     """Parse texts such as ``3:0.5 17:1``; empty text is a row of zeros."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     pairs = pc.utf8_split_whitespace(column)
     counts = np.where(np.asarray(pc.equal(column, "")), 0, np.asarray(pc.list_value_length(pairs)))
     rows = np.repeat(np.arange(len(counts)), counts)
@@ -213,13 +201,12 @@ def _sparse(column: Any, name: str, where: str, limits: Limits, width: int | Non
     def refuse(at: int, problem: str) -> FormatError:
         return _bad(rows[at], name, where, problem)
 
-    bad = pc.index(pc.match_substring_regex(flat, PAIR), False).as_py()
+    halves = pc.extract_regex(flat, PAIR)
+    bad = pc.index(halves.is_null(), True).as_py()
     if bad >= 0:
         raise refuse(bad, f"{truncate(flat[bad].as_py())}; sparse features are index:value pairs, indices from 0")
-    halves = pc.split_pattern(flat, ":", max_splits=1).flatten()
-    even = np.arange(0, len(halves), 2)
-    index = np.asarray(halves.take(pa.array(even)).cast(pa.int64()))
-    values = to_floats(halves.take(pa.array(even + 1)), name, where, rows=rows)
+    index = np.asarray(halves.field("index").cast(pa.int64()))
+    values = to_floats(halves.field("value"), name, where, rows=rows)
     most = limits.features if width is None else width
     if index.size and index.max() >= most:
         raise refuse(int(index.argmax()), f"index {index.max()} is out of range; 0 to {most - 1} are allowed")
