@@ -20,8 +20,7 @@ from ergnn.cli.options import given, refuse_unused
 from ergnn.cli.output import output, print_json, progress_bar
 from ergnn.config.errors import InputError
 from ergnn.data.tables import Columns, EdgeTable, Limits, NodeTable, read_edges, read_graph, read_nodes
-from ergnn.folder import LearnerFolder, Settings, why, why_page
-from ergnn.folder.page import folder_page
+from ergnn.folder import LearnerFolder, Settings, page, why
 
 UNKNOWN = {True: "yes", False: "no", None: ""}
 """The column ``unknown``: whether a node seems to be of no class that was learned; empty if that cannot be told."""
@@ -202,7 +201,7 @@ def inspect_command(args: argparse.Namespace) -> int:
         report["offline"] = offline_scores(folder, args.version)[1]
     if args.out:
         with output(args.out) as file:
-            file.write(folder_page(report))
+            file.write(page.folder_page(report))
     if args.json:
         print_json(report)
     elif not args.out:
@@ -231,7 +230,7 @@ def explain_command(args: argparse.Namespace) -> None:
         version = snapshot.version.number
     if args.out:
         with output(args.out) as file:
-            file.write(why_page.explain_page(args.folder, version, nodes))
+            file.write(page.explain_page(args.folder, version, nodes))
     if args.json:
         print_json({"version": version, "nodes": nodes})
     elif not args.out:
@@ -252,9 +251,9 @@ def audit_command(args: argparse.Namespace) -> None:
     if args.json:
         print_json({**report, "rows": report["rows"][: args.count]})
         return
-    print("\n".join(why_page.audit_words(report)))
+    print("\n".join(page.audit_words(report)))
     if not args.out:
-        print(why_page.audit_table(report).to_text())
+        print(page.audit_table(report).to_text())
 
 
 def suggest_command(args: argparse.Namespace) -> None:
@@ -270,9 +269,9 @@ def suggest_command(args: argparse.Namespace) -> None:
     if args.json:
         print_json(report)
         return
-    print(why_page.suggestion_words(report))
+    print(page.suggestion_words(report))
     if not args.out:
-        print(why_page.suggestion_table(report).to_text())
+        print(page.suggestion_table(report).to_text())
 
 
 def serve_command(args: argparse.Namespace) -> None:

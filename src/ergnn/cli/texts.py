@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ergnn.cli.arguments import MAX_ROWS
-from ergnn.folder.page import buffer_table, class_table
-from ergnn.folder.why_page import audit_words, column_table, distance_table, in_words, term_table
+from ergnn.folder.page import SCORES, audit_words, buffer_table, class_table, in_words, node_tables
 from ergnn.pages.table import Table, percent
 
 MAX_CLASSES = 12
@@ -49,8 +48,7 @@ def kind_lines(rows: list[list[str]]) -> list[str]:
 
 def overall_line(overall: dict[str, Any]) -> str:
     """The scores of :meth:`ergnn.learning.evaluation.HeldOut.overall`."""
-    names = {"majority": "majority class", "balanced_accuracy": "balanced accuracy", "macro_f1": "macro F1"}
-    scores = [f"{name} {percent(overall[key])} %" for key, name in names.items()]
+    scores = [f"{name} {percent(overall[key])} %" for key, name in SCORES.items() if key != "accuracy"]
     scores += [] if overall["roc_auc"] is None else [f"ROC AUC {overall['roc_auc']:.3f}"]
     accuracy = f"over all {overall['nodes']:,} held-out nodes scored: {percent(overall['accuracy'])} %"
     return f"{accuracy}; {', '.join(scores)}"
@@ -95,9 +93,7 @@ def _trained_lines(report: dict[str, Any]) -> Iterator[str]:
 
 def explanation_lines(node: dict[str, Any]) -> Iterator[str]:
     yield from in_words(node)
-    for table in (term_table(node), distance_table(node), column_table(node)):
-        if table is not None:
-            yield table.to_text()
+    yield from (table.to_text() for table in node_tables(node))
 
 
 def score_blocks(report: dict[str, Any]) -> Iterator[str]:

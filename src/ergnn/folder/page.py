@@ -1,4 +1,4 @@
-"""The result of ``ergnn inspect`` as one HTML page."""
+"""What ``ergnn inspect``, ``explain``, ``audit`` and ``suggest`` report, as sentences, tables and HTML pages."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ergnn.folder.why_page import audit_table
 from ergnn.learning.evaluation import accuracy_matrix
 from ergnn.learning.metrics import accuracy_map
 from ergnn.learning.watch.drift import ALPHA
 from ergnn.pages.figures import Drawing, Point, Series, heat_map, line_chart, look_of, value_ticks
+from ergnn.pages.node_figures import bar_chart, class_looks, neighborhood_map
 from ergnn.pages.page import render_page
-from ergnn.pages.table import Table, percent
+from ergnn.pages.table import Cell, Table, percent
 
 MOST_UPDATES = 40
 """Updates that the figures show: the newest."""
@@ -23,8 +23,17 @@ MOST_REMEMBERED = 2000
 """Remembered nodes that the page lists."""
 MOST_LOG_LINES = 200
 """The newest lines of the history that the page lists."""
+SCORES = {
+    "accuracy": "accuracy",
+    "majority": "majority class",
+    "balanced_accuracy": "balanced accuracy",
+    "macro_f1": "macro F1",
+}
+"""Names of the scores over all held-out nodes."""
 ASPECTS = ("features", "neighborhoods", "degrees", "predictions")
 """What the nodes of an update are compared by."""
+DISTANCES = ("own features", "neighbors", "two steps away")
+CLOSED_FORM = "All sums are exact: they are those of the closed form. A network cannot be explained in this way."
 
 
 def folder_page(
@@ -37,55 +46,37 @@ def folder_page(
         template: a page that extends ``folder.html``, in ``package``.
         values: further values for it; one with the id of a table takes its place.
     """
+    shown = ("measures", "warnings", "exact", "why_accuracy_falls")
     return render_page(
         template,
         package,
         title=f"Learner {inspection['folder']}",
-        facts=_facts(inspection),
+        facts=list(_facts(inspection)),
         matrix=_matrix(inspection["updates"]),
-        measures=inspection["measures"],
         offline=inspection.get("offline"),
         confusion=_confusion(inspection),
-        charts=_charts(inspection["updates"], inspection["exact"]),
-        warnings=inspection["warnings"],
-        exact=inspection["exact"],
-        why_accuracy_falls=inspection["why_accuracy_falls"],
-        tables=[table for table in _tables(inspection) if table.id not in values],
+        charts=list(_charts(inspection["updates"], inspection["exact"])),
+        tables=[table for table in _tables(inspection) if table.rows and table.id not in values],
         alpha=ALPHA,
+        **{name: inspection[name] for name in shown},
         **values,
     )
 
 
-def _facts(inspection: dict[str, Any]) -> list[tuple[str, str]]:
-    graph, settings = inspection["graph"], inspection["settings"]
-    return [
-        ("version", str(inspection["version"])),
-        ("updates", str(len(inspection["updates"]))),
-        ("nodes", f"{graph['nodes']:,}"),
-        ("edges", f"{graph['edges']:,}"),
-        ("labeled", f"{graph['labeled']:,}"),
-        ("classes", str(len(inspection["classes"]))),
-        ("remembered", f"{len(inspection['buffer']):,}"),
-        ("backbone", settings["backbone"]),
-        ("method", settings["method"]),
-        *_overall(inspection["overall"]),
-        *_watched(inspection["watch"]),
-    ]
-
-
-def _overall(overall: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
-    """Accuracy over all held-out nodes, and the scores that it is read beside."""
-    if overall is None:
-        return
-    names = {"accuracy": "accuracy", "majority": "majority class", "balanced_accuracy": "balanced accuracy"}
-    for key, name in {**names, "macro_f1": "macro F1"}.items():
-        yield name, f"{percent(overall[key])} %"
-    if overall["roc_auc"] is not None:
+def _facts(inspection: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    graph, settings, overall, watch = (inspection[name] for name in ("graph", "settings", "overall", "watch"))
+    yield "version", str(inspection["version"])
+    yield "updates", str(len(inspection["updates"]))
+    for name in ("nodes", "edges", "labeled"):
+        yield name, f"{graph[name]:,}"
+    yield "classes", str(len(inspection["classes"]))
+    yield "remembered", f"{len(inspection['buffer']):,}"
+    for name in ("backbone", "method"):
+        yield name, settings[name]
+    for name in ("accuracy", "majority", "balanced_accuracy", "macro_f1") if overall else ():
+        yield SCORES[name], f"{percent(overall[name])} %"
+    if overall and overall["roc_auc"] is not None:
         yield "ROC AUC", f"{overall['roc_auc']:.3f}"
-
-
-def _watched(watch: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Calibration error on held-out nodes, and the share of the last update's nodes that are of no known class."""
     if watch["calibration"]:
         yield "calibration error", f"{percent(watch['calibration']['ece'])} %"
     if watch["unknown"] and watch["unknown"]["threshold"] is not None:
@@ -111,21 +102,18 @@ def _confusion(inspection: dict[str, Any]) -> Drawing | None:
         nodes[true, predicted] = count
     total = nodes.sum(1, keepdims=True)
     shares = np.divide(nodes, total, out=np.full_like(nodes, np.nan), where=nodes > 0)
+    about = "{:.0f} of {:.0f} nodes of {} are predicted as {}"
     tips = [
-        [
-            f"{count:.0f} of {of:.0f} nodes of {name} are predicted as {other}"
-            for count, other in zip(row, names, strict=True)
-        ]
-        for row, of, name in zip(nodes, total[:, 0], names, strict=True)
+        [about.format(nodes[i, j], total[i, 0], name, other) for j, other in enumerate(names)]
+        for i, name in enumerate(names)
     ]
     label = "share in percent of the held-out nodes of each class that is predicted as each class"
     short = [name if len(name) <= 14 else f"{name[:13]}…" for name in names]
     return heat_map(shares, low=0.0, high=1.0, label=label, tips=tips, names=short, side=480)
 
 
-def _charts(updates: Sequence[dict[str, Any]], exact: bool) -> list[tuple[str, str, Drawing]]:
+def _charts(updates: Sequence[dict[str, Any]], exact: bool) -> Iterator[tuple[str, str, Drawing]]:
     """Lost accuracy and drift over time, where there is more than one point: title, text and figure."""
-    charts = []
     lost = "Accuracy lost on earlier updates since they were learned, averaged over them."
     for name, key, text in (
         ("Drop in accuracy" if exact else "Forgetting", "forgetting", lost),
@@ -134,57 +122,48 @@ def _charts(updates: Sequence[dict[str, Any]], exact: bool) -> list[tuple[str, s
         shown = [(u["update"] + 1, 100 * u[key]) for u in updates if u[key] is not None][-MOST_UPDATES:]
         if len(shown) > 1:
             series = [Series("", look_of("mf"), [Point(x, y, None, f"update {x}: {y:.2f}") for x, y in shown])]
-            chart = line_chart(
-                series,
-                label=f"{name}: {text}",
-                x_name="update",
-                y_name="%",
-                x_ticks=[x for x, _ in shown][:: -(-len(shown) // 10)],
-                y_ticks=value_ticks(series, (-100.0, 10_000.0)),
-                size=(460, 280),
-            )
-            charts.append((name, text, chart))
-    return charts
+            x_ticks, y_ticks = [x for x, _ in shown][:: -(-len(shown) // 10)], value_ticks(series, (-100.0, 10_000.0))
+            axes: dict[str, Any] = {"x_name": "update", "y_name": "%", "x_ticks": x_ticks, "y_ticks": y_ticks}
+            yield name, text, line_chart(series, label=f"{name}: {text}", size=(460, 280), **axes)
 
 
-def _tables(inspection: dict[str, Any]) -> list[Table]:
+def _tables(inspection: dict[str, Any]) -> Iterator[Table]:
     updates = inspection["updates"]
     last = updates[-1]["scores"] if updates else []
     learned = [
         [
-            str(u["update"] + 1),
-            u["name"],
-            ", ".join(u["classes"]),
+            *(str(u["update"] + 1), u["name"], ", ".join(u["classes"])),
             *(u["counts"][key] for key in ("nodes", "edges", "train")),
             u["remembered"],
             *(_accuracy(scores, u["update"]) for scores in (u["scores"], last)),
         ]
         for u in updates
     ]
+    tested = [(str(u["update"] + 1), u["input_drift"]) for u in updates if u.get("input_drift")]
     drift = [
-        [str(u["update"] + 1), "alarm" if u["input_drift"]["alarm"] else "no alarm",
-         *(f"{u['input_drift']['p'][name]:.3f}" if name in u["input_drift"]["p"] else "" for name in ASPECTS)]
-        for u in updates
-        if u.get("input_drift")
-    ]  # fmt: skip
+        [update, "alarm" if found["alarm"] else "no alarm", *(_p_value(found["p"].get(name)) for name in ASPECTS)]
+        for update, found in tested
+    ]
     bins = [
         [f"{percent(low)} to {percent(high)}", nodes, percent(confidence), percent(accuracy)]
         for low, high, nodes, confidence, accuracy in (inspection["watch"]["calibration"] or {"bins": []})["bins"]
     ]
-    log = [[entry["time"].replace("T", " ")[:19], in_words(entry)] for entry in inspection["log"][-MOST_LOG_LINES:]]
+    log = [[entry["time"].replace("T", " ")[:19], log_line(entry)] for entry in inspection["log"][-MOST_LOG_LINES:]]
     counts = ["nodes", "edges", "trained on", "remembered", "accuracy then %", "now %"]
-    tables = [
-        class_table(inspection),
-        _table("updates", "Updates", "lll", ["update", "name", "classes learned", *counts], learned),
-        _table("input-drift", "Input drift", "ll", ["update", "result", *(f"p, {name}" for name in ASPECTS)], drift),
-        _table("calibration", "Calibration", "l", ["probability %", "nodes", "mean probability %", "right %"], bins),
-        *([audit_table(inspection["doubts"])] if inspection["doubts"] else []),
-        buffer_table(inspection, MOST_REMEMBERED),
-        _table("bytes", "Bytes on disk", "l", ["part", "bytes"], list(map(list, inspection["bytes"].items()))),
-        _table("versions", "Versions that are kept", "l", ["version"], [[str(one)] for one in inspection["versions"]]),
-        _table("log", "History", "ll", ["time", "what happened"], log),
-    ]
-    return [table for table in tables if table.rows]
+    yield class_table(inspection)
+    yield _table("updates", "Updates", "lll", ["update", "name", "classes learned", *counts], learned)
+    yield _table("input-drift", "Input drift", "ll", ["update", "result", *(f"p, {name}" for name in ASPECTS)], drift)
+    yield _table("calibration", "Calibration", "l", ["probability %", "nodes", "mean probability %", "right %"], bins)
+    if inspection["doubts"]:
+        yield audit_table(inspection["doubts"])
+    yield buffer_table(inspection, MOST_REMEMBERED)
+    yield _table("bytes", "Bytes on disk", "l", ["part", "bytes"], list(map(list, inspection["bytes"].items())))
+    yield _table("versions", "Versions that are kept", "l", ["version"], [[str(v)] for v in inspection["versions"]])
+    yield _table("log", "History", "ll", ["time", "what happened"], log)
+
+
+def _p_value(p: float | None) -> str:
+    return "" if p is None else f"{p:.3f}"
 
 
 def class_table(inspection: dict[str, Any], most: int | None = None) -> Table:
@@ -210,7 +189,7 @@ def _table(id: str, title: str, left: str, header: list[str], rows: list[list[An
     return Table(header, rows, left.ljust(len(header), "r"), title, id=id)
 
 
-def in_words(entry: dict[str, Any]) -> str:
+def log_line(entry: dict[str, Any]) -> str:
     """A line of the log as a sentence."""
     rest = {key: value for key, value in entry.items() if key not in ("time", "action")}
     if entry["action"] == "observe" and {"update", "name", "seconds"} <= rest.keys():
@@ -226,3 +205,151 @@ def in_words(entry: dict[str, Any]) -> str:
 
 def _accuracy(scores: list[list[int]], update: int) -> str:
     return next((percent(right / of) for number, right, of in scores if number == update), "")
+
+
+def in_words(node: dict[str, Any]) -> Iterator[str]:
+    """Say the class of a node, the second one, and what would change the class."""
+    own = "" if node["label"] is None else f" (its label: {node['label']})"
+    line = f"node {node['id']}{own}: class {node['class']} with probability {percent(node['probability'])} %"
+    score = node["scores"][node["class"]]
+    if node["second"] is None:
+        yield f"{line}; it is the only class"
+    else:
+        other = node["scores"][node["second"]]
+        yield f"{line}; score {score:.4f}, second {node['second']} {other:.4f}, margin {node['margin']:.4f}"
+    deciding = node["deciding"]
+    if deciding is None:
+        yield "no single label decides: without any one of them, the class is the same"
+    elif deciding["then"] is None:
+        yield f"without the label of {deciding['id']}, there is no class"
+    else:
+        more = f" ({node['num_deciding'] - 1} more labels decide in this way)" if node["num_deciding"] > 1 else ""
+        yield f"without the label {deciding['label']} of {deciding['id']}, the class is {deciding['then']}{more}"
+    if node["features"] is None:
+        yield "the head has a Gaussian kernel: its score is a sum over labeled nodes, not over columns of features"
+
+
+def node_tables(node: dict[str, Any]) -> Iterator[Table]:
+    """The labeled nodes with the largest terms; of a linear head, also the score by distance and by column.
+
+    Terms of one label add up to its score, as do the columns of the score by distance. The columns of features are
+    those that tell the two best classes apart the most.
+    """
+    most = max((row["share"] for row in node["terms"]), default=1.0) or 1.0
+    rows = [
+        [row["id"], row["label"], str(row["update"]), f"{row['term']:+.4f}",
+         Cell(percent(row["share"]), "meter", f"{row['share'] / most:.3f}")]
+        for row in node["terms"]
+    ]  # fmt: skip
+    title = f"labeled nodes: {len(rows)} of {node['num_terms']:,}; each adds its term to the score of its label"
+    yield Table(["labeled node", "label", "update", "term", "share %"], rows, "lllrr", title)
+    if node["features"] is None:
+        return
+    compared, columns = _compared(node), node["features"]["columns"]
+    sums = [*_distances(node["features"]), ("score", [node["scores"][name] for name in compared])]
+    yield Table(["features of", *compared], [_signed(*row) for row in sums], title="the score by distance")
+    title = f"the score by column: {len(columns)} of {node['features']['num_columns']:,}, at all distances"
+    yield Table(["column", *compared], [_signed(row["name"], row["terms"]) for row in columns], title=title)
+
+
+def _signed(name: str, terms: Sequence[float]) -> list[str]:
+    return [name, *(f"{term:+.4f}" for term in terms)]
+
+
+def _compared(node: dict[str, Any]) -> list[str]:
+    """The predicted class and the second one."""
+    return [node["class"]] if node["second"] is None else [node["class"], node["second"]]
+
+
+def _distances(features: dict[str, Any]) -> list[tuple[str, list[float]]]:
+    """Names of distances, those of three steps and more together, and their terms."""
+    near, far = features["distances"][: len(DISTANCES)], features["distances"][len(DISTANCES) :]
+    rows = list(zip(DISTANCES, near, strict=False))
+    if far:
+        rows.append(("further away", [sum(terms) for terms in zip(*far, strict=True)]))
+    return [*rows, ("constant", features["constant"])]
+
+
+def audit_words(report: dict[str, Any]) -> Iterator[str]:
+    """Say how many labels were compared, and how many planted errors were found."""
+    alone = report["labels"] - report["compared"]
+    rest = f"; {alone:,} could not be compared: no other node has the label" if alone else ""
+    yield f"{report['doubtful']:,} of {report['compared']:,} labels are not the class that all others predict{rest}"
+    if planted := report.get("planted"):
+        count, share = planted["labels"], planted["labels"] / max(report["compared"], 1)
+        yield (
+            f"planted errors: {planted['found']:,} of {count:,} are among the first {count:,}; average precision "
+            f"{planted['average_precision']:.3f} (random order: {share:.3f})"
+        )
+
+
+def audit_table(report: dict[str, Any]) -> Table:
+    """Labels with the probability that the others give them, and the class that they predict."""
+    rows = [
+        [row["id"], row["label"], percent(row["probability"]), row["class"], percent(row["class_probability"]),
+         ", ".join(f"{one['id']} ({one['label']})" for one in row["similar"]), str(row["update"])]
+        for row in report["rows"]
+    ]  # fmt: skip
+    header = ["node", "label", "probability %", "others say", "with %", "most similar labeled nodes", "update"]
+    return Table(header, rows, "llrlrll", "Labels that look wrong", id="audit")
+
+
+def suggestion_words(report: dict[str, Any]) -> str:
+    """Say by which rule and among how many nodes was chosen."""
+    of = f" of {report['unlabeled']:,}, evenly spaced" if report["candidates"] < report["unlabeled"] else ""
+    return f"{len(report['rows']):,} nodes by {report['by']} among {report['candidates']:,} without a label{of}"
+
+
+def suggestion_table(report: dict[str, Any]) -> Table:
+    """The chosen nodes, best first, with their prediction."""
+    rows = [
+        [row["id"], row["class"], percent(row["probability"]), percent(row["margin"]), f"{row['variance']:.4g}"]
+        for row in report["rows"]
+    ]
+    return Table(["node", "class", "probability %", "margin %", "variance"], rows, "llrrr")
+
+
+def explain_page(folder: str, version: int, nodes: Sequence[dict[str, Any]]) -> str:
+    """Render the explanations of some nodes."""
+    facts = [("version", str(version)), ("nodes", f"{len(nodes):,}")]
+    sections = [
+        {"id": f"node-{i}", "name": node["id"], "words": list(in_words(node)), "figures": list(_figures(node)),
+         "tables": list(node_tables(node))}
+        for i, node in enumerate(nodes)
+    ]  # fmt: skip
+    return render_page(
+        "explain.html", title=f"Why this class: {folder}", facts=facts, sections=sections, note=CLOSED_FORM
+    )
+
+
+def _figures(node: dict[str, Any]) -> Iterator[tuple[str, str, Drawing]]:
+    """Yield title, text and figure."""
+    around = node["neighborhood"]
+    terms = node["terms"]
+    looks = class_looks([*_compared(node), *(row["label"] for row in terms), *(n["class"] for n in around["nodes"])])
+    others = len(around["nodes"]) - 1
+    about = f"{others} nodes within two steps, of at most 29. Hollow circles are predictions, full ones are labels."
+    yield "Neighborhood", about if others else "It has no neighbors.", neighborhood_map(around, looks)
+    about = (
+        "Terms of the labeled nodes that count most, in the color of their label: each adds to the score of its label."
+    )
+    bars = [(row["id"], row["term"], looks[row["label"]], f"{row['id']}, {row['label']}") for row in terms]
+    yield "Labels that decide", about, _bars(bars, "terms of labeled nodes", "term in the score")
+    if node["features"] is None:
+        return
+    compared = _compared(node)
+    name = " minus ".join(f"score of {one}" for one in compared)
+    columns = [(row["name"], row["terms"]) for row in node["features"]["columns"]]
+    for title, about, rows in (
+        ("By distance", f"The {name}, by where features come from.", _distances(node["features"])),
+        ("By column", f"The {name}, by column of the features.", columns),
+    ):
+        differences = [(what, terms[0] - sum(terms[1:])) for what, terms in rows]
+        bars = [(what, d, looks[compared[-1] if d < 0 else compared[0]], what) for what, d in differences]
+        if bars:
+            yield title, about, _bars(bars, f"{name} {title.lower()}", name)
+
+
+def _bars(bars: Sequence[tuple[str, float, Any, str]], label: str, x_name: str) -> Drawing:
+    """A chart of names, values, looks and texts, which show on hover with the value."""
+    return bar_chart([(*bar[:3], f"{bar[3]}: {bar[1]:+.4f}") for bar in bars], label=label, x_name=x_name)
