@@ -102,7 +102,7 @@ def test_a_graph_in_memory_is_the_stored_one_without_a_connection(folder: Learne
         memory, stored = MemoryGraph(snapshot.graph), snapshot.graph
         nodes, some = stored.nodes(), stored.nodes()[5:60:3]
         calls = [("find", IDS), ("names", some), ("nodes",), ("neighbors", some), ("features", some), ("labels", some)]
-        calls += [("split", split) for split in SPLITS] + [("members", u, split) for u in range(2) for split in SPLITS]
+        calls += [("split", split) for split in SPLITS]
         expected = [getattr(stored, name)(*given) for name, *given in calls]
     assert len(nodes) == 78
     for (name, *given), values in zip(calls, expected, strict=True):

@@ -54,8 +54,8 @@ class LabeledGraph(PartialGraph, Protocol):
     """A graph with ids and labels; a label has a class, a split (index into ``SPLITS``), and the update that added it.
 
     ``stored_features`` returns what ``encode`` turns into features, ``names`` the ids of some nodes, ``nodes`` all
-    nodes, ``labels`` class (-1 for none), split and update of each node, ``split`` all nodes of a split with class and
-    update, and ``members`` those of one update with class.
+    nodes, ``labels`` class (-1 for none), split and update of each node, and ``split`` all nodes of a split with class
+    and update.
     """
 
     num_edges: int
@@ -66,7 +66,6 @@ class LabeledGraph(PartialGraph, Protocol):
     def encode(self, stored: Any) -> Any: ...
     def labels(self, nodes: Array) -> tuple[Array, Array, Array]: ...
     def split(self, name: str) -> tuple[Array, Array, Array]: ...
-    def members(self, number: int, split: str) -> tuple[Array, Array]: ...
 
 
 def find_all(graph: PartialGraph, ids: Sequence[str]) -> Array:

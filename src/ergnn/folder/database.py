@@ -39,10 +39,8 @@ def checksum(*values: Any) -> int:
     """CRC-32 of the values of a row; a NULL at its end does not count, since schemas have added columns there."""
     if values[-1] is None:
         return checksum(*values[:-1])
-    if not {bytes, type(None)}.isdisjoint(map(type, values)):
-        parts = [value if type(value) is bytes else b"" if value is None else str(value).encode() for value in values]
-        return zlib.crc32(b"\x1f".join(parts))
-    return zlib.crc32("\x1f".join(map(str, values)).encode())  # the same, faster
+    parts = [value if type(value) is bytes else b"" if value is None else str(value).encode() for value in values]
+    return zlib.crc32(b"\x1f".join(parts))
 
 
 @cache
@@ -258,23 +256,31 @@ def created(root: Path) -> Iterator[sqlite3.Connection]:
 @contextmanager
 def writing(root: Path) -> Iterator[sqlite3.Connection]:
     """Connect as the only writer; the operating system releases the lock if the process is killed."""
-    import fcntl  # not on Windows, where everything else can be imported
-
     database_path(root)
     with wrap_errors(root), open(root / LOCK, "a+", encoding="utf-8", errors="replace", opener=_no_link) as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.seek(0)
-            holder = lock.read(200).strip() or "another process"
-            raise BusyError(
-                f"{root}: is being written by {holder}; wait until it is done (reading is possible)"
-            ) from None
-        lock.truncate(0)
-        print(f"process {os.getpid()} on {socket.gethostname()}", file=lock, flush=True)
-        with closing(connect(root, write=True)) as connection:
-            yield connection
-        lock.truncate(0)
+        lock.seek(0)
+        holder = lock.read(200).strip() or "another process"
+        with locked(lock, f"{root}: is being written by {holder}; wait until it is done (reading is possible)"):
+            lock.truncate(0)
+            print(f"process {os.getpid()} on {socket.gethostname()}", file=lock, flush=True)
+            with closing(connect(root, write=True)) as connection:
+                yield connection
+            lock.truncate(0)
+
+
+@contextmanager
+def locked(file: Any, message: str, *, wait: bool = False) -> Iterator[None]:
+    """Lock a file for this process; if another one has it, wait or raise a :class:`BusyError`."""
+    import fcntl  # not on Windows, where everything else can be imported
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        raise BusyError(message) from None
+    try:
+        yield
+    finally:
+        fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def _no_link(path: str, flags: int) -> int:

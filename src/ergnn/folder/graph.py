@@ -130,9 +130,6 @@ class StoredGraph:
             self._splits[name] = node, label, number
         return self._splits[name]
 
-    def members(self, number: int, split: str) -> tuple[Array, Array]:
-        return self.labeled("number = :number AND split = :split", number=number, split=SPLITS.index(split))[:2]
-
     def _rows(self, table: str, nodes: Array) -> list[Row]:
         """One row of a table per node, in the order of the nodes (ascending, unique)."""
         where = f"node {AMONG} AND {VISIBLE} ORDER BY node"
@@ -191,10 +188,6 @@ class MemoryGraph:
         label, split, update = self._labels_of
         rows = np.flatnonzero((label >= 0) & (split == SPLITS.index(name)))
         return self._nodes[rows], label[rows], update[rows]
-
-    def members(self, number: int, split: str) -> tuple[Array, Array]:
-        nodes, label, update = self.split(split)
-        return nodes[update == number], label[update == number]
 
 
 def write_update(

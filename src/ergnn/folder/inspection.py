@@ -103,8 +103,10 @@ def buffer_rows(snapshot: Snapshot) -> list[dict[str, Any]]:
         names, update = snapshot.graph.names(learned.nodes.cpu().numpy()), update_of.get(learned.task, learned.task) + 1
         columns = (learned.labels.tolist(), learned.scores.tolist(), learned.ranks.tolist())
         for name, label, score, rank in zip(names, *columns, strict=True):
-            scored = {"score": None, "rank": None} if math.isnan(score) else {"score": score, "rank": rank + 1}
-            rows.append({"id": name, "class": snapshot.classes[label], "update": update, **scored})
+            row = {"id": name, "class": snapshot.classes[label], "update": update}
+            rows.append(
+                row | ({"score": None, "rank": None} if math.isnan(score) else {"score": score, "rank": rank + 1})
+            )
     return rows
 
 
@@ -113,18 +115,12 @@ def watch_snapshot(snapshot: Snapshot) -> dict[str, Any]:
 
     Each is None where there are too few nodes.
     """
-    drift = [recorded_drift(record) for record in snapshot.records]
-    return {
-        "drift": drift[-1].to_dict() if drift and drift[-1] else None,
-        "calibration": _calibration(snapshot),
-        "unknown": _unknown(snapshot),
-    }
-
-
-def recorded_drift(record: Record) -> Drift | None:
-    """The drift of an update, as it was recorded."""
-    drift = record.get("input_drift")
-    return None if drift is None else Drift(**{**drift, "p": {name: float(p) for name, p in drift["p"].items()}})
+    drift = None
+    for record in snapshot.records:
+        drift = record.get("input_drift")
+        if drift is not None:  # refuses what is none
+            drift = Drift(**{**drift, "p": {name: float(p) for name, p in drift["p"].items()}}).to_dict()
+    return {"drift": drift, "calibration": _calibration(snapshot), "unknown": _unknown(snapshot)}
 
 
 def update_drift(snapshot: Snapshot, first_new: int) -> dict[str, Any] | None:
@@ -250,8 +246,8 @@ def _check_version(snapshot: Snapshot) -> Iterator[str]:
     version, graph = snapshot.version, snapshot.graph
     nodes = graph.nodes()
     source = graph.neighbors(nodes)[1]  # raises an error unless every node has one list of neighbors
-    label, split, update = graph.labels(nodes)
-    sizes = {"nodes": len(nodes), "edges": len(source), "labeled": int((label >= 0).sum())}
+    labeled = int((graph.labels(nodes)[0] >= 0).sum())
+    sizes = {"nodes": len(nodes), "edges": len(source), "labeled": labeled}
     for name, count in sizes.items():
         if count != getattr(version, name):
             yield f"{count} {name}, {getattr(version, name)} are recorded"
@@ -260,12 +256,10 @@ def _check_version(snapshot: Snapshot) -> Iterator[str]:
         yield "several nodes have the same id"
     if not np.isin(source, nodes).all():
         yield "an edge comes from a node that is not there"
-    for number, record in enumerate(snapshot.records):
-        counts = np.bincount(split[(label >= 0) & (update == number)], minlength=len(SPLITS))
-        if counts.tolist() != [record["members"][name] for name in SPLITS]:
-            yield f"the labels of update {number + 1} are not as recorded"
-    for table in ("adjacency", "labels"):
+    for name in SPLITS:
+        snapshot.split(name)  # raises an error unless updates have as many labels as recorded
+    for table, count in {"adjacency": len(nodes), "labels": labeled}.items():
         query = f"SELECT count(*) FROM {table} WHERE {VISIBLE}"
         rows = snapshot.connection.execute(query, {"v": version.number}).fetchone()[0]
-        if rows != (len(nodes) if table == "adjacency" else sizes["labeled"]):
+        if rows != count:
             yield f"{table}: {rows} rows do not fit the nodes"

@@ -107,7 +107,7 @@ class NetworkLearner:
 
         Returns ``task``, ``classes``, ``drift`` and ``touched``, for the record of the update.
         """
-        train, val = (snapshot.pooled_members(updates, split) for split in ("train", "val"))
+        train, val = (snapshot.members(updates, split) for split in ("train", "val"))
         if not len(train[0]):
             return {"task": None, "classes": [], "drift": None, "touched": 0}
         count = sum(value.numel() for value in self._layers(snapshot.graph.num_features).parameters())

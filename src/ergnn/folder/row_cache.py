@@ -6,7 +6,8 @@ They are those of one version. Where there are none for a version, all are compu
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -21,40 +22,18 @@ MIN_UNCHANGED = 0.5
 """Rows under a map are stored if an update leaves at least this share of them as they are."""
 
 
-class RowCache:
-    """Rows of φ of the nodes that a solve needs, as they were in the version before.
+class CachedRows:
+    """Rows of φ under one map of the nodes that a solve needs, with masks over these nodes.
 
     Args:
         graph: the graph of the next version.
-        base: the version before.
+        base: the version before, whose rows are stored.
         changed: nodes within 0, 1, … hops of what changed since then; empty if that is unknown.
         layout: what else the rows depend on: rows of another layout are not used.
         nodes: the nodes, ascending.
-    """
-
-    def __init__(self, graph: StoredGraph, base: int, changed: list[Array], layout: str, nodes: Array) -> None:
-        self.connection, self.changed, self.layout, self.nodes = graph.connection, changed, layout, nodes
-        self.valid = select(self.connection, "row_cache") == [(1, base, layout)]
-        self.maps: list[MapRows] = []
-
-    def add_map(self, feature_map: FeatureMap, width: int, dtype: torch.dtype) -> MapRows:
-        """Decide which rows under a map, of ``width`` columns, are computed."""
-        self.maps.append(MapRows(self, feature_map, width, dtype))
-        return self.maps[-1]
-
-    def write(self, version: int) -> None:
-        """Make the rows those of a version; call it in the transaction that writes the version."""
-        kept = {rows.name: rows.loadable for rows in self.maps if self.valid and rows.is_stored}
-        for (name,) in self.connection.execute("SELECT DISTINCT map FROM phi").fetchall():
-            values = {"map": name, "nodes": json_list(self.nodes[kept[name]] if name in kept else [])}
-            self.connection.execute(f"DELETE FROM phi WHERE map = :map AND node NOT {AMONG}", values)
-        for rows in self.maps:
-            rows.write()
-        insert(self.connection, "row_cache", [(1, version, self.layout)], "REPLACE")
-
-
-class MapRows:
-    """The rows of φ under one map, with masks over the nodes of a cache.
+        feature_map: the map.
+        width: number of columns.
+        dtype: precision.
 
     Attributes:
         is_stored: whether rows are stored: if the update leaves enough of them as they are.
@@ -62,13 +41,24 @@ class MapRows:
         rows: rows of the nodes in ``present``.
     """
 
-    def __init__(self, cache: RowCache, feature_map: FeatureMap, width: int, dtype: torch.dtype) -> None:
-        self.cache, self.name, nodes, hops = cache, feature_map.name, cache.nodes, feature_map.num_hops
+    def __init__(
+        self,
+        graph: StoredGraph,
+        base: int,
+        changed: list[Array],
+        layout: str,
+        nodes: Array,
+        feature_map: FeatureMap,
+        width: int,
+        dtype: torch.dtype,
+    ) -> None:
+        self.connection, self.layout, self.nodes, self.name = graph.connection, layout, nodes, feature_map.name
         query = "SELECT node FROM phi WHERE map = ? ORDER BY node"  # by the index alone, without reading the rows
-        stored = cache.connection.execute(query, (self.name,)).fetchall() if cache.valid else []
+        valid = select(self.connection, "row_cache") == [(1, base, layout)]
+        stored = self.connection.execute(query, (self.name,)).fetchall() if valid else []
         unchanged = np.zeros(len(nodes), bool)
-        if hops < len(cache.changed):
-            unchanged = ~np.isin(nodes, cache.changed[hops])
+        if feature_map.num_hops < len(changed):
+            unchanged = ~np.isin(nodes, changed[feature_map.num_hops])
         self.is_stored = len(nodes) > 0 and bool(unchanged.mean() >= MIN_UNCHANGED)
         self.loadable = np.isin(nodes, np.array(stored, np.int64)) & unchanged
         self.rows, self.present = torch.empty(len(nodes), width, dtype=dtype), np.zeros(len(nodes), bool)
@@ -77,7 +67,7 @@ class MapRows:
         """Return the rows of some nodes, read or computed by a function of nodes."""
         missing = mask & ~self.present
         for wanted, get in ((missing & self.loadable, self._read), (missing & ~self.loadable, compute)):
-            values = get(self.cache.nodes[wanted])
+            values = get(self.nodes[wanted])
             self.rows = self.rows.to(values.device)
             self.rows[torch.from_numpy(np.flatnonzero(wanted)).to(values.device)] = values
         self.present = self.present | mask
@@ -88,20 +78,25 @@ class MapRows:
         where, empty = f"map = :map AND node {AMONG} ORDER BY node", self.rows[:0].cpu()
         if not len(nodes):
             return empty
-        rows = select(self.cache.connection, "phi", where, map=self.name, nodes=json_list(nodes))
+        rows = select(self.connection, "phi", where, map=self.name, nodes=json_list(nodes))
         size = empty.size(1) * empty.dtype.itemsize
         if [node for _, node, _ in rows] != nodes.tolist() or any(len(data) != size for _, _, data in rows):
             raise damaged("a row of the table phi")
         data = bytearray().join([data for _, _, data in rows])
         return torch.frombuffer(data, dtype=empty.dtype).view(-1, empty.size(1))
 
-    def write(self) -> None:
-        """Add the computed rows."""
-        if self.is_stored:
-            computed = np.flatnonzero(self.present & ~self.loadable)
-            nodes, rows = self.cache.nodes[computed].tolist(), self.rows[computed].cpu().numpy()
-            values = ((self.name, node, row.tobytes()) for node, row in zip(nodes, rows, strict=True))
-            insert(self.cache.connection, "phi", values, "REPLACE")
+
+def write_rows(connection: sqlite3.Connection, cached: Sequence[CachedRows], version: int) -> None:
+    """Make the rows under all maps those of a version; call it in the transaction that writes the version."""
+    kept = {each.name: each for each in cached if each.is_stored}
+    for (name,) in connection.execute("SELECT DISTINCT map FROM phi").fetchall():
+        values = {"map": name, "nodes": json_list(kept[name].nodes[kept[name].loadable] if name in kept else [])}
+        connection.execute(f"DELETE FROM phi WHERE map = :map AND node NOT {AMONG}", values)
+    for name, each in kept.items():
+        computed = np.flatnonzero(each.present & ~each.loadable)
+        rows = zip(each.nodes[computed].tolist(), each.rows[computed].cpu().numpy(), strict=True)
+        insert(connection, "phi", ((name, node, row.tobytes()) for node, row in rows), "REPLACE")
+    insert(connection, "row_cache", [(1, version, cached[0].layout)], "REPLACE")
 
 
 def name_hashes(graph: LabeledGraph, nodes: Array) -> Tensor:

@@ -140,17 +140,20 @@ class Snapshot:
             "directed": self.settings.directed,
         }
 
-    def members(self, update: int, split: str) -> tuple[Array, Array]:
-        """Labeled nodes of a split of an update, and their classes."""
-        nodes, classes = self.graph.members(update, split)
-        if len(nodes) != self.records[update]["members"][split]:
-            raise FolderError(f"the {split} nodes of update {update + 1} are not as recorded: the database is damaged")
-        return nodes, classes
+    def split(self, name: str) -> tuple[Array, Array, Array]:
+        """Labeled nodes of a split, their classes and updates; as many of each update as its record says."""
+        nodes, classes, updates = self.graph.split(name)
+        counts = np.bincount(updates, minlength=len(self.records)).tolist()
+        if counts != [record["members"][name] for record in self.records]:
+            raise FolderError(f"the {name} nodes are not as recorded: the database is damaged")
+        return nodes, classes, updates
 
-    def pooled_members(self, updates: Iterable[int], split: str) -> tuple[Array, Array]:
-        """Labeled nodes of a split of several updates, and their classes."""
-        nodes, classes = zip(*(self.members(update, split) for update in updates), strict=True)
-        return np.concatenate(nodes), np.concatenate(classes)
+    def members(self, updates: int | Sequence[int], split: str) -> tuple[Array, Array]:
+        """Labeled nodes of a split of some updates, by update, and their classes."""
+        nodes, classes, number = self.split(split)
+        mine = np.argsort(number, kind="stable")
+        mine = mine[np.isin(number[mine], updates)]
+        return nodes[mine], classes[mine]
 
     def classes_of(self, update: int) -> list[str]:
         """Classes that were learned in an update."""
@@ -168,13 +171,11 @@ class Snapshot:
             samples: maximum number of nodes; if there are more, each update contributes its share in an order drawn by
                 seed and update, so that a smaller sample is part of a larger one.
         """
-        nodes, classes, updates = self.graph.split("test")
-        counts = np.bincount(updates, minlength=len(self.records))
-        if counts.tolist() != [record["members"]["test"] for record in self.records]:
-            raise FolderError("the test nodes are not as recorded: the database is damaged")
-        share = len(nodes) if samples is None else max(1, samples // max(1, int((counts > 0).sum())))
+        nodes, classes, updates = self.split("test")
+        scored = np.unique(updates)
+        share = len(nodes) if samples is None else max(1, samples // max(1, len(scored)))
         chosen = [np.empty(0, np.int64)]
-        for update in np.flatnonzero(counts):
+        for update in scored:
             rows = np.flatnonzero(updates == update)
             if len(rows) > share:
                 rows = rows[np.random.default_rng([self.settings.seed, int(update)]).permutation(len(rows))[:share]]

@@ -24,7 +24,7 @@ from ergnn.data.partial import Array, LabeledGraph, LocalGraph, PartialGraph, re
 from ergnn.data.structure import HOPS
 from ergnn.engine.hardware import find_device
 from ergnn.folder.graph import StoredGraph
-from ergnn.folder.row_cache import RowCache, changed_within, name_hashes
+from ergnn.folder.row_cache import CachedRows, changed_within, name_hashes, write_rows
 from ergnn.folder.settings import Settings
 from ergnn.folder.versions import drop_cache, get_tensors, put_blob
 from ergnn.replay.buffer import Experience, ExperienceBuffer
@@ -53,7 +53,7 @@ class SolvedLearner:
         self.method_name = settings.learner.method
         self._version = 0
         self._graph: LabeledGraph | None = None
-        self._cache: RowCache | None = None
+        self._cached: list[CachedRows] = []
         self._scored: tuple[Array, Tensor] = np.empty(0, np.int64), torch.empty(0)
 
     @property
@@ -87,7 +87,7 @@ class SolvedLearner:
     def learn(self, snapshot: Snapshot, updates: Sequence[int], checkpoints: object = None) -> dict[str, Any]:
         """Solve the head in a graph that holds more updates; only their own classes go into the record."""
         touched = self.solve(snapshot)
-        classes = [snapshot.classes[c] for c in np.unique(snapshot.pooled_members(updates, "train")[1])]
+        classes = [snapshot.classes[c] for c in np.unique(snapshot.members(updates, "train")[1])]
         return {"task": updates[0] if classes else None, "classes": classes, "drift": None, "touched": touched}
 
     def forget(self, snapshot: Snapshot, nodes: Array) -> None:
@@ -103,7 +103,7 @@ class SolvedLearner:
         assert isinstance(graph, StoredGraph)
         maps = head.maps_of(graph.num_edges)
         train, labels, _ = graph.split("train")
-        self._graph, self._cache, head.solution = graph, None, None
+        self._graph, self._cached, head.solution = graph, [], None
         if not len(train):
             return 0
         nodes = np.union1d(train, snapshot.held_out(self.settings.eval_samples)[0])
@@ -113,8 +113,8 @@ class SolvedLearner:
         hops = max(each.num_hops for each in maps) + graph.structural * HOPS
         changed = [] if self.settings.directed else changed_within(graph, self._version, hops)
         layout = f"{head.sketched} {dtype} {graph.encoding}".strip()
-        cache, width = RowCache(graph, self._version, changed, layout, nodes), head.sketched or graph.num_features
-        cached = [cache.add_map(each, each.num_blocks * width + 1, dtype) for each in maps]
+        width, given = head.sketched or graph.num_features, (graph, self._version, changed, layout, nodes)
+        cached = [CachedRows(*given, each, each.num_blocks * width + 1, dtype) for each in maps]
         local, features = self._features(graph, nodes[~np.logical_and.reduce([each.loadable for each in cached])], maps)
         rows = [lambda asked, f=each: f.rows(local.local_ids(asked).to(self.device)) for each in features]
         ids, classes = name_hashes(graph, train).to(self.device), torch.from_numpy(labels).to(self.device)
@@ -124,7 +124,7 @@ class SolvedLearner:
         best, trial = choose(found, classes[chosen], head.kernels, head.lambdas)
         phi, is_train = cached[best].fetch(np.ones_like(trained), rows[best]), torch.from_numpy(trained).to(self.device)
         head.chosen, head.solution = head.maps.index(maps[best]), solve(phi[is_train], classes, trial, chosen, ids=ids)
-        self._cache, self._scored = cache, (nodes[~trained], phi[~is_train])
+        self._cached, self._scored = cached, (nodes[~trained], phi[~is_train])
         return len(local.nodes)
 
     def probabilities(
@@ -204,8 +204,8 @@ class SolvedLearner:
 
     def write(self, connection: sqlite3.Connection, version: int) -> None:
         """Store the head with a version: W and the class of each column, as safetensors."""
-        if self._cache is not None:
-            self._cache.write(version)
+        if self._cached:
+            write_rows(connection, self._cached, version)
         else:
             drop_cache(connection)
         if self.head.solution is not None:

@@ -29,6 +29,7 @@ from ergnn.config.files import write_file
 from ergnn.data.tables import Columns, Limits, read_edges, read_nodes
 from ergnn.data.tables.node_tables import canonical
 from ergnn.data.tables.sources import GZ, read_bytes
+from ergnn.folder.database import locked
 from ergnn.folder.versions import now
 
 SPOOL, JOB, IDS, INCOMING = "spool", "job.json", "ids.json", ".new-"
@@ -190,7 +191,7 @@ class Spool:
     @contextmanager
     def learning(self) -> Iterator[None]:
         """Exclude purges while a job is learned; the writer shares the lock, also if it outlives the server."""
-        with _locked(self.learning_lock, "nodes are being purged from the spool"):
+        with locked(self.learning_lock, "nodes are being purged from the spool"):
             self.refresh()
             yield
 
@@ -211,7 +212,7 @@ class Spool:
 def serving(root: Path) -> Iterator[None]:
     """Refuse a second server of the same folder."""
     (root / SPOOL).mkdir(exist_ok=True)
-    with open(root / SPOOL / SERVING, "w") as file, _locked(file, f"{root}: is being served by another process"):
+    with open(root / SPOOL / SERVING, "w") as file, locked(file, f"{root}: is being served by another process"):
         yield
 
 
@@ -227,7 +228,7 @@ def purge_spool(root: Path, ids: Collection[str], labels: Collection[str] = ()) 
     if not path.is_dir() or not wanted:
         return []
     busy = f"{root}: an update of `ergnn serve` is being learned; try again once it is done"
-    with open(path / LEARNING, "a+") as file, _locked(file, busy), _changing(path):
+    with open(path / LEARNING, "a+") as file, locked(file, busy), _changing(path):
         os.utime(path / CHANGES, ns=(now_ns := max(time.time_ns(), _last_purge(path) + 1), now_ns))  # takes no room
         for directory in _incoming(path):
             shutil.rmtree(directory)
@@ -287,22 +288,8 @@ def _names(path: Path) -> set[str]:
 
 
 @contextmanager
-def _locked(file: Any, message: str, *, wait: bool = False) -> Iterator[None]:
-    import fcntl  # unavailable on Windows
-
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        raise BusyError(message) from None
-    try:
-        yield
-    finally:
-        fcntl.flock(file, fcntl.LOCK_UN)
-
-
-@contextmanager
 def _changing(spool: Path) -> Iterator[None]:
-    with open(spool / CHANGES, "a+") as file, _locked(file, "", wait=True):
+    with open(spool / CHANGES, "a+") as file, locked(file, "", wait=True):
         yield
 
 
