@@ -75,7 +75,7 @@ def test_the_class_changes_without_the_deciding_label(changed: LearnerFolder) ->
             graph._splits["train"] = tuple(np.delete(column, i) for column in train)
             learner._version, learner.head.kernels = snapshot.version.number, (snapshot.learner.head.solution.kernel,)
             learner.solve(snapshot)
-            out = next(learner.probabilities(graph, nodes, len(snapshot.classes)))[1].argmax(1)
+            out = learner.probabilities(graph, nodes, len(snapshot.classes)).argmax(1)
             for row in np.flatnonzero(out != before):
                 changes[row] += 1
                 first[row].add((name, snapshot.classes[out[row]]))

@@ -168,12 +168,12 @@ def inspection_lines(report: dict[str, Any], max_rows: int | None = None) -> Ite
     updates = [
         [
             *(str(u["update"] + 1), u["name"], u["counts"]["nodes"], ", ".join(u["classes"])[:40]),
-            *(_shown(u["drift"]), _shown(u["forgetting"])),
+            _shown(u["forgetting"]),
         ]
         for u in report["updates"]
     ]
-    header = ["update", "name", "nodes", "classes learned", "drift %", f"{lost} %"]
-    yield from _table_lines(Table(header, updates, align="rlrlrr"), len(updates))
+    header = ["update", "name", "nodes", "classes learned", f"{lost} %"]
+    yield from _table_lines(Table(header, updates, align="rlrlr"), len(updates))
     yield from _table_lines(class_table(report, max_rows), len(report["per_class"]))
     if report["confusion"]:
         yield from ["", confusion_text(report["classes"], report["confusion"])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from ergnn.config.errors import ErgnnError, FolderError, InputError
-from ergnn.data.partial import Array, LocalGraph, PartialGraph, read_subgraph
+from ergnn.data.partial import Array, PartialGraph, read_subgraph
 from ergnn.data.stream import Task
 from ergnn.engine.training import TaskProgress
 from ergnn.folder.database import MALFORMED, Row, damaged, from_json, insert, select, to_json, transaction
@@ -105,11 +105,11 @@ class NetworkLearner:
     ) -> dict[str, Any]:
         """Learn the training nodes of some updates as one task; a selector may use their validation nodes.
 
-        Returns ``task``, ``classes``, ``drift`` and ``touched``, for the record of the update.
+        Returns ``task``, ``classes`` and ``touched``, for the record of the update.
         """
         train, val = (snapshot.members(updates, split) for split in ("train", "val"))
         if not len(train[0]):
-            return {"task": None, "classes": [], "drift": None, "touched": 0}
+            return {"task": None, "classes": [], "touched": 0}
         count = sum(value.numel() for value in self._layers(snapshot.graph.num_features).parameters())
         self.settings.limits.check_bytes(4 * count, f"backbone {self.learner.backbone!r}", "parameters take")
         remembered = [(e.nodes.cpu().numpy(), e.labels.cpu().numpy()) for e in self.buffer.experiences]
@@ -119,14 +119,12 @@ class NetworkLearner:
         classes = tuple(int(c) for c in np.unique(train[1]))
         none = torch.empty(0, dtype=torch.long)
         task = Task(self.num_tasks, seen, local.local_ids(train[0]), local.local_ids(val[0]), none, classes)
-        before = self._encoder()
         self.learner.remap_nodes(lambda nodes: local.local_ids(nodes.cpu().numpy()).to(nodes.device))
         self._observe(task, checkpoints)
         self.learner.remap_nodes(lambda nodes: torch.from_numpy(local.global_ids(nodes)).to(nodes.device))
         self.buffer.trim(**self._budgets)
         self.learner.set_graph(None)
-        drift, names = _drift(before, self._encoder()), [snapshot.classes[c] for c in classes]
-        return {"task": task.id, "classes": names, "drift": drift, "touched": len(local.nodes)}
+        return {"task": task.id, "classes": [snapshot.classes[c] for c in classes], "touched": len(local.nodes)}
 
     def _observe(self, task: Task, checkpoints: Checkpoints | None) -> None:
         resume = None if checkpoints is None else checkpoints.read()
@@ -144,24 +142,17 @@ class NetworkLearner:
         """Remove nodes from the buffer; no node takes their place."""
         self.learner.forget_nodes(torch.from_numpy(nodes).to(self.learner.device))
 
-    def probabilities(
-        self, graph: PartialGraph, nodes: Array, num_classes: int, chunk: int = CHUNK
-    ) -> Iterator[tuple[Array, Array]]:
-        """Yield indices into ``nodes`` and rows ``[n, num_classes]``."""
+    def probabilities(self, graph: PartialGraph, nodes: Array, num_classes: int, chunk: int = CHUNK) -> Array:
+        """Probabilities ``[n, num_classes]`` of some nodes."""
         order = np.argsort(nodes, kind="stable")  # nodes that came together share their neighborhoods
-        columns = self.learner.classes().cpu().numpy()
+        columns, out = self.learner.classes().cpu().numpy(), np.zeros((len(nodes), num_classes))
         for start in range(0, len(nodes), chunk):
             mine = order[start : start + chunk]
-            local = self.local(graph, nodes[mine])
-            out = np.zeros((len(mine), num_classes))
+            local = read_subgraph(graph, nodes[mine], self.num_hops, self.settings.limits)
             with torch.no_grad():
                 values = self.learner.predict_proba(local.local_ids(nodes[mine]), graph=local.graph)
-            out[:, columns] = values.cpu().numpy()
-            yield mine, out
-
-    def local(self, graph: PartialGraph, nodes: Array) -> LocalGraph:
-        """The part of the graph that the outputs of some nodes depend on."""
-        return read_subgraph(graph, nodes, self.num_hops, self.settings.limits)
+            out[mine[:, None], columns] = values.cpu().numpy()
+        return out
 
     def more_tensors(self) -> dict[str, Any]:
         """Tensors to export that are not stored: none."""
@@ -216,10 +207,6 @@ class NetworkLearner:
         state = self.learner.method.state_dict()
         return pack({name: value for name, value in state.items() if name != "buffer"}, tensors)
 
-    def _encoder(self) -> dict[str, Tensor]:
-        state = {} if self.learner.model is None else self.learner.model.state_dict()
-        return {name: value.clone() for name, value in state.items() if not name.startswith("heads.")}
-
     def _layers(self, num_features: int) -> nn.Module:
         """The network without values of its parameters."""
         name, options = str(self.learner.backbone), self.learner.backbone_options
@@ -250,14 +237,6 @@ def _experiences(connection: sqlite3.Connection, version: Version) -> list[dict[
         nodes, labels, scores = map(torch.tensor, zip(*remembered, strict=True))
         experiences.append({"task": task, "nodes": nodes, "labels": labels, "scores": scores.float()})
     return experiences
-
-
-def _drift(before: dict[str, Tensor], after: dict[str, Tensor]) -> float | None:
-    """``‖θ' − θ‖ / ‖θ‖`` of the layers before the heads."""
-    if not before:
-        return None
-    moved = sum(float((after[name] - value).double().square().sum()) for name, value in before.items())
-    return float((moved / max(sum(float(v.double().square().sum()) for v in before.values()), 1e-300)) ** 0.5)
 
 
 def learn_offline(snapshot: Snapshot) -> Snapshot:

@@ -55,7 +55,7 @@ def folder_page(
         matrix=_matrix(inspection["updates"]),
         offline=inspection.get("offline"),
         confusion=_confusion(inspection),
-        charts=list(_charts(inspection["updates"], inspection["exact"])),
+        growth=_growth(inspection["updates"], inspection["exact"]),
         tables=[table for table in _tables(inspection) if table.rows and table.id not in values],
         alpha=ALPHA,
         **{name: inspection[name] for name in shown},
@@ -112,19 +112,24 @@ def _confusion(inspection: dict[str, Any]) -> Drawing | None:
     return heat_map(shares, low=0.0, high=1.0, label=label, tips=tips, names=short, side=480)
 
 
-def _charts(updates: Sequence[dict[str, Any]], exact: bool) -> Iterator[tuple[str, str, Drawing]]:
-    """Lost accuracy and drift over time, where there is more than one point: title, text and figure."""
-    lost = "Accuracy lost on earlier updates since they were learned, averaged over them."
-    for name, key, text in (
-        ("Drop in accuracy" if exact else "Forgetting", "forgetting", lost),
-        ("Drift", "drift", "How far each update moved the parameters below the heads, in percent of their norm."),
-    ):
-        shown = [(u["update"] + 1, 100 * u[key]) for u in updates if u[key] is not None][-MOST_UPDATES:]
-        if len(shown) > 1:
-            series = [Series("", look_of("mf"), [Point(x, y, None, f"update {x}: {y:.2f}") for x, y in shown])]
-            x_ticks, y_ticks = [x for x, _ in shown][:: -(-len(shown) // 10)], value_ticks(series, (-100.0, 10_000.0))
-            axes: dict[str, Any] = {"x_name": "update", "y_name": "%", "x_ticks": x_ticks, "y_ticks": y_ticks}
-            yield name, text, line_chart(series, label=f"{name}: {text}", size=(460, 280), **axes)
+def _growth(updates: Sequence[dict[str, Any]], exact: bool) -> dict[str, Any] | None:
+    """Lost accuracy over time, if there is more than one point: title, text and figure."""
+    shown = [(u["update"] + 1, 100 * u["forgetting"]) for u in updates if u["forgetting"] is not None][-MOST_UPDATES:]
+    if len(shown) < 2:
+        return None
+    title = "Drop in accuracy" if exact else "Forgetting"
+    text = "Accuracy lost on earlier updates since they were learned, averaged over them."
+    series = [Series("", look_of("mf"), [Point(x, y, None, f"update {x}: {y:.2f}") for x, y in shown])]
+    chart = line_chart(
+        series,
+        label=f"{title}: {text}",
+        x_name="update",
+        y_name="%",
+        x_ticks=[x for x, _ in shown][:: -(-len(shown) // 10)],
+        y_ticks=value_ticks(series, (-100.0, 10_000.0)),
+        size=(460, 280),
+    )
+    return {"title": title, "text": text, "figure": chart}
 
 
 def _tables(inspection: dict[str, Any]) -> Iterator[Table]:

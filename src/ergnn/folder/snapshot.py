@@ -35,18 +35,7 @@ DESCRIBED = ("num_features", "feature_names", "encoder", "structure", "weighted"
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """A version of a folder, which can be read while newer ones are written; a ``with`` statement closes it.
-
-    Args:
-        root: the folder.
-        connection: its database.
-        settings: its settings.
-        version: sizes and state of the version.
-        classes: names of the classes.
-        records: records of the updates.
-        graph: the graph.
-        learner: the model.
-    """
+    """A version of a folder, which can be read while newer ones are written; a ``with`` statement closes it."""
 
     root: Path
     connection: sqlite3.Connection
@@ -124,10 +113,7 @@ class Snapshot:
 
     def probabilities(self, graph: PartialGraph, nodes: Array, chunk: int = CHUNK) -> Array:
         """Probabilities ``[n, classes]`` of some nodes."""
-        out = np.zeros((len(nodes), len(self.classes)))
-        for rows, values in self.learner.probabilities(graph, nodes, len(self.classes), chunk):
-            out[rows] = values
-        return out
+        return self.learner.probabilities(graph, nodes, len(self.classes), chunk)
 
     def describe(self) -> dict[str, Any]:
         """Description of the exported weights."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +88,7 @@ class SolvedLearner:
         """Solve the head in a graph that holds more updates; only their own classes go into the record."""
         touched = self.solve(snapshot)
         classes = [snapshot.classes[c] for c in np.unique(snapshot.members(updates, "train")[1])]
-        return {"task": updates[0] if classes else None, "classes": classes, "drift": None, "touched": touched}
+        return {"task": updates[0] if classes else None, "classes": classes, "touched": touched}
 
     def forget(self, snapshot: Snapshot, nodes: Array) -> None:
         """Solve the head in a graph that some nodes have left."""
@@ -127,15 +127,12 @@ class SolvedLearner:
         self._cached, self._scored = cached, (nodes[~trained], phi[~is_train])
         return len(local.nodes)
 
-    def probabilities(
-        self, graph: PartialGraph, nodes: Array, num_classes: int, chunk: int = 0
-    ) -> Iterator[tuple[Array, Array]]:
-        """Indices into ``nodes`` and rows ``[n, num_classes]``, all at once: their neighborhoods overlap."""
-        solution = self._with_anchors()
+    def probabilities(self, graph: PartialGraph, nodes: Array, num_classes: int, chunk: int = 0) -> Array:
+        """Probabilities ``[n, num_classes]`` of some nodes, all at once: their neighborhoods overlap."""
+        solution, out = self._with_anchors(), np.zeros((len(nodes), num_classes))
         scores = self._scores(graph, nodes, solution)
-        out = np.zeros((len(nodes), num_classes))
         out[:, self.classes()] = torch.softmax(solution.temperature * scores, 1).cpu().numpy()
-        yield np.arange(len(nodes)), out
+        return out
 
     def _with_anchors(self) -> RidgeSolution:
         """The solution; anchors, which are not stored, are rows of training nodes of the version that was read."""

@@ -14,7 +14,6 @@ FIGURES = {
     "graph_size": ("nodes, edges, labeled nodes and features of the served version", ("part",)),
     "accuracy": ("accuracy on held-out nodes of an update, after the newest update", ("update",)),
     "forgetting": ("accuracy lost on earlier updates since they were learned, mean over them", ()),
-    "parameter_drift": ("relative change of the parameters in the newest update", ()),
     "recall": ("recall of a class on held-out nodes", ("label",)),
     "remembered_nodes": ("nodes that the method remembers or learned from", ()),
     "input_drift_p": ("adjusted p-value of drift of the newest update", ("aspect",)),
@@ -49,9 +48,8 @@ def figures(inspection: dict[str, Any]) -> Iterator[tuple[str, tuple[str, ...], 
         last = inspection["updates"][-1]
         for update, right, of in last["scores"]:
             yield "accuracy", (str(update + 1),), right / of
-        for name, key in (("forgetting", "forgetting"), ("parameter_drift", "drift")):
-            if last[key] is not None:
-                yield name, (), last[key]
+        if last["forgetting"] is not None:
+            yield "forgetting", (), last["forgetting"]
 
 
 class Metrics:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -27,8 +27,7 @@ class TableLearner:
         self._table = np.zeros((graph.next_node, num_classes), np.float32)
         nodes = graph.nodes()
         if learner.num_tasks and len(nodes):
-            for rows, probabilities in learner.probabilities(graph, nodes, num_classes, CHUNK):
-                self._table[nodes[rows]] = probabilities
+            self._table[nodes] = learner.probabilities(graph, nodes, num_classes, CHUNK)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._learner, name)
@@ -36,15 +35,11 @@ class TableLearner:
     def classes(self) -> list[int]:
         return self._classes
 
-    def probabilities(
-        self, graph: PartialGraph, nodes: Array, num_classes: int, chunk: int = CHUNK
-    ) -> Iterator[tuple[Array, Array]]:
+    def probabilities(self, graph: PartialGraph, nodes: Array, num_classes: int, chunk: int = CHUNK) -> Array:
         if graph is self._graph:
-            yield np.arange(len(nodes)), self._table[nodes]
-            return
+            return self._table[nodes]
         with self._lock:  # learners cache the graph that they read last
-            chunks = list(self._learner.probabilities(graph, nodes, num_classes, chunk))
-        yield from chunks
+            return cast(Array, self._learner.probabilities(graph, nodes, num_classes, chunk))
 
 
 @dataclass(frozen=True, eq=False)
