@@ -23,24 +23,14 @@ from ergnn.config.learner_config import TASK_UNKNOWN, LearnerConfig
 from ergnn.data.graph import UNLABELED, Graph, check_homogeneous, pyg_edge_weight, pyg_features, warn_one_way
 from ergnn.data.stream import Task
 from ergnn.learning.callbacks import Callback
-from ergnn.learning.estimator.inputs import (
-    Labels,
-    as_graph,
-    check_once,
-    is_graph,
-    is_matrix,
-    labels_of,
-    nodes_of,
-    parts_of,
-    to_torch,
-)
+from ergnn.learning.estimator.inputs import is_graph, is_matrix, labels_of, make_graph, nodes_of, split_tuple
 from ergnn.learning.evaluation import misleading
 from ergnn.learning.learner import Learner
 from ergnn.methods import METHODS
 
 OF_THE_CONFIG = tuple(f.name for f in fields(LearnerConfig) if f.name not in ("seed", "method_options"))
 """Parameters that are fields of :class:`LearnerConfig`."""
-OF_THE_METHOD = ("selector", "per_class", "selector_options", "replay", "replay_batch", "budget_nodes", "budget_bytes")
+OF_THE_METHOD = ("selector", "per_class", "selector_options")
 """Parameters that are options of the method; None stands for the method's default."""
 
 EXPECTED_FAILED_CHECKS: dict[str, str] = {
@@ -79,12 +69,10 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
             same defaults. Only methods that train a network use them.
         batch_size, fanout, with_replacement, best_epoch, network, device: as above.
         head: ``growing``, where all classes compete; with ``per-task`` or ``shared``, predictions need ``task``.
-        selector, per_class, selector_options, replay, replay_batch, budget_nodes, budget_bytes: options of the method,
-            see :class:`ergnn.methods.replay.Replay`; None for the method's default, except that ``replay`` defaults to
-            ``isolated`` for matrices. Options that the method does not have are an error.
-        method_options: other options of the method.
+        selector, per_class, selector_options: options of the method, see :class:`ergnn.methods.replay.Replay`; None for
+            the method's default. Options that the method does not have are an error.
+        method_options: other options of the method. The option ``replay`` defaults to ``isolated`` for matrices.
         callbacks: callbacks of each call, see :mod:`ergnn.learning.callbacks`.
-        threads: CPU threads, see :class:`ergnn.Learner`.
         random_state: seed of all random choices: a number, a numpy ``RandomState``, or None for a random seed.
         graph: a graph in any of the forms above, of which every ``X`` is some nodes. Copies of the classifier share an
             :class:`ergnn.Graph`.
@@ -99,8 +87,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
     learner_: Learner
     classes_: np.ndarray
     n_features_in_: int
-    _labels: Labels
-    _warned: bool
+    _known: list[Any]  # labels by class id
 
     def __init__(
         self,
@@ -121,13 +108,8 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         selector: Any = None,
         per_class: int | None = None,
         selector_options: dict[str, Any] | None = None,
-        replay: str | None = None,
-        replay_batch: int | None = None,
-        budget_nodes: int | None = None,
-        budget_bytes: int | None = None,
         method_options: dict[str, Any] | None = None,
         callbacks: Sequence[Callback] | None = None,
-        threads: int | None = None,
         random_state: Any = 0,
         graph: Any = None,
     ) -> None:
@@ -148,13 +130,8 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         self.selector = selector
         self.per_class = per_class
         self.selector_options = selector_options
-        self.replay = replay
-        self.replay_batch = replay_batch
-        self.budget_nodes = budget_nodes
-        self.budget_bytes = budget_bytes
         self.method_options = method_options
         self.callbacks = callbacks
-        self.threads = threads
         self.random_state = random_state
         self.graph = graph
 
@@ -185,8 +162,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "learner_")
         X, nodes = self._in_graph(X, nodes, "predict")
         graph, _ = self._read(X, reset=False)
-        chosen = torch.arange(graph.num_nodes) if nodes is None else nodes_of(nodes, graph.num_nodes, "predict")
-        return self._probabilities(graph, chosen, task)
+        return self._probabilities(graph, nodes_of(nodes, graph.num_nodes, "predict"), task)
 
     def predict(self, X: Any, nodes: Any = None, task: int | None = None) -> np.ndarray:
         """Predict the most probable label of each node; arguments as in :meth:`predict_proba`."""
@@ -198,8 +174,8 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
     ) -> float:
         """Return the accuracy on some nodes; arguments as in :meth:`partial_fit` and :meth:`predict_proba`.
 
-        Warns once per fit, with the balanced accuracy, if always predicting the largest class would be better, or if a
-        class is never predicted.
+        Warns, with the balanced accuracy, if always predicting the largest class would be better, or if a class is
+        never predicted.
         """
         check_is_fitted(self, "learner_")
         graph, chosen, labels = self._read_labeled(X, y, nodes, "score", reset=False)
@@ -207,8 +183,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         names, numbers = np.unique(np.concatenate([labels, predicted]), return_inverse=True)
         truth, chosen_class = np.split(numbers, 2)
         lines = misleading(truth, chosen_class, [str(name) for name in names]) if len(np.unique(truth)) > 1 else []
-        if lines and not self._warned:
-            self._warned = True
+        if lines:
             balanced = recall_score(truth, chosen_class, average="macro", labels=np.unique(truth))
             warnings.warn(f"score: {lines[0]} (balanced accuracy: {100 * balanced:.2f} %)", UserWarning, stacklevel=2)
         return float(accuracy_score(labels, predicted, sample_weight=sample_weight))
@@ -239,19 +214,31 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         if not np.isin(given, allowed).all():
             wrong = given[~np.isin(given, allowed)].tolist()[0]
             raise InputError(f"{what}: label {wrong!r} is not one of classes: {', '.join(map(str, allowed))}")
-        labels = (Labels() if first else self._labels).with_more(allowed)
+        known = self._with_new([] if first else self._known, np.unique(allowed))
         matrix = self.graph is None and is_matrix(X)
         learner = self._new_learner(matrix) if first else self.learner_
-        task = self._task(learner, graph, chosen, labels, given, matrix)
+        task = self._task(learner, graph, chosen, known, given, matrix)
         learner.observe(task, callbacks=self.callbacks or ())
         learner.set_graph(None)  # every call has its own graph
-        self.learner_, self._labels, self.classes_, self._warned = learner, labels, labels.classes, False
+        self.learner_, self._known, self.classes_ = learner, known, np.unique(np.array(known))
         return self
+
+    @staticmethod
+    def _with_new(known: list[Any], labels: np.ndarray) -> list[Any]:
+        """Return the labels by class id, in the order of first occurrence, with additional ones."""
+        earlier = np.array(known)
+        if known and (labels.dtype.kind in "biuf") != (earlier.dtype.kind in "biuf"):
+            raise InputError(
+                f"labels are {labels.dtype} such as {labels.tolist()[0]!r}, but earlier ones were {earlier.dtype} "
+                f"such as {known[0]!r}; use one type"
+            )
+        return list(dict.fromkeys([*known, *labels.tolist()]))
 
     def _probabilities(self, graph: Graph, nodes: Tensor, task: int | None) -> np.ndarray:
         probability = self.learner_.predict_proba(nodes, task, graph)
         out = np.zeros((nodes.numel(), len(self.classes_)))
-        out[:, self._labels.columns(self.learner_.classes(task))] = probability.cpu().numpy()
+        labels = [self._known[number] for number in self.learner_.classes(task).tolist()]
+        out[:, np.searchsorted(self.classes_, np.array(labels))] = probability.cpu().numpy()
         return out
 
     def _in_graph(self, X: Any, nodes: Any, what: str) -> tuple[Any, Any]:
@@ -267,11 +254,11 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         """Convert X to a graph, without labels if X is not a graph, and check y."""
         check_homogeneous(X, "X")
         if not is_graph(X):
-            x, edges, weight = parts_of(X)
+            x, edges, weight = split_tuple(X)
             kinds = {"accept_sparse": "csr", "dtype": np.float32}
             checked = validate_data(self, x.numpy(force=True) if isinstance(x, Tensor) else x, y, reset=reset, **kinds)
             x, y = (checked, y) if isinstance(y, str) else checked
-            return as_graph(to_torch(x), edges, weight), y
+            return make_graph(x, edges, weight), y
         x = X.x if isinstance(X, Graph) else pyg_features(X, "X", warn=reset)
         if reset:
             self.n_features_in_ = int(x.size(1))
@@ -281,7 +268,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
             )
         if isinstance(X, Graph):
             return X.validate(), y
-        graph = as_graph(x, X.edge_index, pyg_edge_weight(X))
+        graph = make_graph(x, X.edge_index, pyg_edge_weight(X))
         if reset:
             warn_one_way(graph.edge_index, graph.num_nodes, "X")
         return graph, y
@@ -291,23 +278,26 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         X, nodes = self._in_graph(X, nodes, what)
         own = labels_of(X)
         if own is not None and nodes is None:
-            nodes, y = y, None
+            nodes, y = own != UNLABELED if y is None else y, None
         together = own is None and nodes is None  # one label per row, as in scikit-learn
         graph, checked = self._read(X, reset, y if together else "no_validation")
-        if nodes is not None:
-            chosen = nodes_of(nodes, graph.num_nodes, what)
-        else:
-            chosen = torch.arange(graph.num_nodes)
-            chosen = chosen if own is None else chosen[torch.from_numpy(own != UNLABELED)]
-        check_once(chosen, what)
-        if y is None:
-            if own is None:
-                raise InputError(f"{what}: X has no labels; pass y, one label per node")
+        chosen = nodes_of(nodes, graph.num_nodes, what)
+        unique, count = chosen.unique(return_counts=True)
+        if not chosen.numel():
+            raise InputError(f"{what}: nodes is empty")
+        if len(unique) < len(chosen):
+            twice = int(unique[count > 1][0])
+            raise InputError(
+                f"{what}: nodes contains {twice} more than once; to pass labels, use {what}(graph, nodes=…, y=…)"
+            )
+        if y is not None:
+            labels = checked if together else column_or_1d(y, warn=True)
+        elif own is not None:
             labels = own[chosen.numpy()]
             if (labels == UNLABELED).any():
-                raise InputError(f"{what}: node {int(chosen[torch.from_numpy(labels == UNLABELED)][0])} has no label")
+                raise InputError(f"{what}: node {int(chosen[int((labels == UNLABELED).argmax())])} has no label")
         else:
-            labels = checked if together else column_or_1d(y, warn=True)
+            raise InputError(f"{what}: X has no labels; pass y, one label per node")
         if len(labels) != chosen.numel():
             raise InputError(f"{what}: {len(labels)} label(s) for {chosen.numel()} node(s); the numbers must be equal")
         return graph, chosen, labels
@@ -324,22 +314,23 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         method = deepcopy(self.method)  # a method passed as an object starts from scratch with every fit
         chosen = {**usual, **(self.method_options or {}), **options}
         config = LearnerConfig(**{**own, "method": method, "seed": int(seed), "method_options": chosen})
-        return Learner(config, threads=self.threads)
+        return Learner(config)
 
     @staticmethod
-    def _task(learner: Learner, graph: Graph, nodes: Tensor, labels: Labels, given: np.ndarray, matrix: bool) -> Task:
+    def _task(learner: Learner, graph: Graph, nodes: Tensor, known: list[Any], given: np.ndarray, matrix: bool) -> Task:
         """Create a task from the nodes, in a graph where only these and the stored nodes are labeled."""
         y = torch.full((graph.num_nodes,), UNLABELED)
-        for known, old in learner.method.remembered_labels():
-            missing = known[known >= graph.num_nodes]
+        for stored, labels in learner.method.remembered_labels():
+            missing = stored[stored >= graph.num_nodes]
             if missing.numel():
                 raise InputError(
                     f"node {int(missing[0])} was learned before, but the graph has {graph.num_nodes} nodes; "
                     "a graph may grow, but its nodes must keep their ids"
                 )
-            y[known.cpu()] = old.cpu()
-        y[nodes] = labels.numbers(given)
-        names = tuple(str(label) for label in labels.known)
+            y[stored.cpu()] = labels.cpu()
+        number = {label: i for i, label in enumerate(known)}
+        y[nodes] = torch.tensor([number[label] for label in given.tolist()])
+        names = tuple(str(label) for label in known)
         graph = replace(graph, y=y.to(graph.device), public_split=None, class_names=names)
         none = nodes[:0]
         return Task(learner.num_tasks, graph, nodes, none, none, tuple(y[nodes].unique().tolist()), own_graph=matrix)
