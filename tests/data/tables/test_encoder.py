@@ -193,6 +193,14 @@ def test_values_of_another_kind_are_refused(first: list[object], later: list[obj
         encode_values(kinds, {"y": pa.array([1])}, "update 2")
 
 
+def test_texts_of_which_none_is_frequent_are_no_category() -> None:
+    """As a category, all of its values would be "other"."""
+    rare = [f"room {i % 20}" for i in range(60)]
+    assert decide_kinds({"x": pa.array(rare)}, {}, "t")[0].kind == "text"
+    assert decide_kinds({"x": pa.array(["room 1"] * MIN_COUNT + rare)}, {}, "t")[0].kind == "category"
+    assert decide_kinds({"x": pa.array(["DE", "FR", "3"] * 2)}, {}, "t")[0].kind == "category"
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -200,6 +208,7 @@ def test_values_of_another_kind_are_refused(first: list[object], later: list[obj
         ([f"${1000 + i}" for i in range(60)], "look like numbers, but '$1000'"),
         ([f"{10 + i},{i:03d}" for i in range(60)], "look like numbers, but '10,000'"),
         ([*(str(i / 4) for i in range(60)), "old"], "look like numbers, but 'old'"),
+        ([*(str(18 + i % 24) for i in range(60)), "old"], "look like numbers, but 'old'"),
         ([f"{1 + i % 28:02d}.{1 + i % 12:02d}.20{10 + i}" for i in range(60)], "look like dates, but '01.01.2010'"),
         ([f"{1 + i % 12}/{1 + i % 28}/20{10 + i}" for i in range(60)], "write dates such as 2024-05-31"),
     ],

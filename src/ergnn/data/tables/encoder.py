@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ergnn.data.tables.kinds import TEXT_WIDTH, Codes, ColumnKind
+from ergnn.data.tables.kinds import MIN_COUNT, TEXT_WIDTH, Codes, ColumnKind
 
-MIN_COUNT = 5
-"""Values of a category that fewer rows have are "other"."""
 MAX_VALUES = 200
 """Values of a category with a column of their own, the most frequent first; the rest are "other"."""
 CLIP = 5.0

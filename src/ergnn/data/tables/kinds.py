@@ -18,6 +18,11 @@ from ergnn.data.tables.values import first_misfit, is_numeric, is_text, is_time,
 KINDS = ("number", "category", "text", "date", "word", "ignore")
 MAX_CATEGORIES = 40
 """Texts with at most this many distinct values are categories (as in skrub's ``TableVectorizer``)."""
+MIN_COUNT = 5
+"""Values of a category that fewer rows have are "other"."""
+FEW_VALUES = 10
+"""More distinct texts are a category only if one of them is in ``MIN_COUNT`` rows, and are asked about if they nearly hold
+numbers or dates."""
 MAX_INTEGERS = 10
 """Whole numbers with at most this many distinct values, 20 rows each, are categories."""
 ROWS_PER_INTEGER = 20
@@ -133,9 +138,11 @@ def _guess(column: Any, where: str) -> tuple[str, str]:
         return "category", f"{distinct} distinct whole numbers"
     if not is_text(kind):
         return "number", "numbers"
-    if distinct <= MAX_CATEGORIES and rows >= 2 * distinct:
+    if distinct > FEW_VALUES:
+        _ask_about(values.drop_null(), where)
+    most = pc.max(pc.struct_field(pc.value_counts(values.drop_null()), "counts")).as_py()
+    if distinct <= MAX_CATEGORIES and rows >= 2 * distinct and (distinct <= FEW_VALUES or most >= MIN_COUNT):
         return "category", f"{distinct} distinct texts"
-    _ask_about(values.drop_null(), where)
     if distinct == rows and not pc.any(pc.match_substring_regex(values, r"\S\s+\S")).as_py():
         return "ignore", "every value is one word and different: a name or an id"
     return "text", f"{distinct:,} distinct texts"
