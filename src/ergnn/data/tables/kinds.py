@@ -21,8 +21,8 @@ MAX_CATEGORIES = 40
 MIN_COUNT = 5
 """Values of a category that fewer rows have are "other"."""
 FEW_VALUES = 10
-"""More distinct texts are a category only if one of them is in ``MIN_COUNT`` rows, and are asked about if they nearly hold
-numbers or dates."""
+"""More distinct texts are a category only if one of them is in ``MIN_COUNT`` rows, and are asked about if they nearly
+hold numbers or dates."""
 MAX_INTEGERS = 10
 """Whole numbers with at most this many distinct values, 20 rows each, are categories."""
 ROWS_PER_INTEGER = 20
