@@ -192,10 +192,9 @@ def test_methods_and_backbones_are_listed_with_their_options(
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["run", "cora"], "interrupted; use --checkpoint DIR to make a run resumable"),
-        (["run", "cora", "--checkpoint", "my runs"], "interrupted; the same command resumes from 'my runs'"),
+        (["run", "cora"], "interrupted; with --checkpoint DIR, the same command resumes a run"),
         (["reproduce", "table2", "--out", "my runs"], "interrupted; the same command with --resume continues"),
-        (["observe", "my folder"], "interrupted; `ergnn observe 'my folder' --resume` continues"),
+        (["observe", "my folder"], "interrupted; `ergnn observe DIR --resume` continues"),
         (["datasets"], "interrupted"),
     ],
 )

@@ -68,7 +68,6 @@ def test_bad_input_is_rejected_in_one_line_before_any_training(
     [
         ("run cora --seeds many", "argument --seeds: invalid int value: 'many'"),
         ("run cora --threads 0", "argument --threads: '0' is not a whole number of 1 or more"),
-        ("reproduce table2 --seeds -1", "argument --seeds: '-1' is not a whole number of 1 or more"),
         ("run cora --per-class many", "argument --per-class: invalid int value: 'many'"),
         ("run cora --with-replacement maybe", "'maybe' is not true or false"),
         ("run cora --selector-options target", "'target' is not KEY=VALUE"),
@@ -93,6 +92,7 @@ def test_parse_errors_are_reported(argv: str, message: str, capsys: pytest.Captu
         ("run cora --method reply", "unknown method 'reply' (did you mean 'replay'?)"),
         ("run coar", "unknown dataset 'coar' (did you mean 'cora'?)"),
         ("init new --methd analytic", "unknown option --methd (did you mean '--method'?); `ergnn init --help`"),
+        ("reproduce table2 --seeds -1", "seeds is -1; it must be 1 or more"),
         ("init full", "full: already exists and is not an empty folder"),
         ("init learner", "it holds a learner: `ergnn observe learner …` updates it"),
         ("inspect lerner", "lerner: no such folder (did you mean 'learner'?)"),

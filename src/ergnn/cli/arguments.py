@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +11,7 @@ from ergnn.config.learner_config import TASK_UNKNOWN, LearnerConfig
 from ergnn.config.registry import field_options
 from ergnn.folder.settings import Settings
 from ergnn.lab.config import RunConfig
+from ergnn.lab.options import CompareOptions, Options
 from ergnn.serve.limits import ServeLimits
 
 REGISTRIES = {"backbones": "networks", "methods": "continual-learning methods", "selectors": "selectors of nodes"}
@@ -22,6 +21,7 @@ RUN_FILTERS = ("dataset", "backbone", "method", "selector", "protocol")
 NAMED_COLUMNS = ("id", "label", "split", "source", "target")
 MAX_ROWS = 20
 """Number of stored nodes, of classes, and of entries of a larger confusion matrix to print."""
+RESUME = "the same command with --resume continues"
 FIXED = ("learner", "head")
 """Fields that are not options of ``init``; the head of a folder is always ``growing``."""
 
@@ -32,9 +32,7 @@ def add_commands(commands: Any) -> None:
         add(commands)
 
 
-def _add(
-    commands: Any, name: str, function: str, text: str, hint: Callable[[argparse.Namespace], str] | None = None
-) -> CommandParser:
+def _add(commands: Any, name: str, function: str, text: str, hint: str = "") -> CommandParser:
     """Add a command; ``hint`` says how it continues after an interrupt."""
     parser: CommandParser = commands.add_parser(name, help=text)
     parser.set_defaults(command=function, hint=hint)
@@ -42,11 +40,7 @@ def _add(
 
 
 def _run(commands: Any) -> None:
-    def hint(args: argparse.Namespace) -> str:
-        if args.checkpoint is None:
-            return "use --checkpoint DIR to make a run resumable"
-        return f"the same command resumes from {shlex.quote(args.checkpoint)}"
-
+    hint = "with --checkpoint DIR, the same command resumes a run"
     parser = _add(commands, "run", "run.run_command", "learn a stream of tasks; print accuracy and forgetting", hint)
     parser.add_argument("dataset", metavar="DATASET", nargs="?", help="name of a data set (see `ergnn datasets`)")
     option(parser, "--config", "FILE.toml", "read settings from a file; command-line options override them")
@@ -77,35 +71,30 @@ def _lists(commands: Any) -> None:
 
 def _reproduce(commands: Any) -> None:
     text = "run the paper's tables and figures, a class-incremental table, and tables published by others"
-    parser = _add(commands, "reproduce", "lab.reproduce", text, _with_resume)
+    parser = _add(commands, "reproduce", "lab.reproduce", text, RESUME)
     choices = (*RESULTS, *PUBLISHED, "all")
     text = "result to reproduce; all: every result of the paper"
     parser.add_argument("result", choices=choices, metavar="|".join(choices), help=text)
-    text = "number of seeds (default: 10; tuned: 1 to 10; with --quick: at most 3)"
-    option(parser, "--seeds", "N", text, type=count)
-    option(parser, "--first-seed", "N", "the first seed", 0)
-    text = "number of class orders, crossed with the seeds; shuffled if more than 1 (default: 1; protocol clean: 10)"
-    option(parser, "--class-orders", "K", text, type=count)
-    option(parser, "--datasets", "NAME,…", "data sets to run on (default: the paper's)")
-    option(parser, "--protocol", "paper|clean", "protocol to use (default: paper; figure 3: both)")
-    text = "split to use (default: auto; seeded with several class orders)"
-    option(parser, "--split", "auto|public|seeded", text)
-    option(parser, "--quick", "", "use few seeds and epochs, for a test run of minutes")
-    _engine(parser)
+    _grid(parser, Options)
 
 
-def _with_resume(args: argparse.Namespace) -> str:
-    return "the same command with --resume continues"
-
-
-def _engine(parser: Any) -> None:
-    """Add the options of commands that run many configurations into a store."""
+def _grid(parser: Any, settings: Any) -> None:
+    """Add the settings of a command that runs many configurations into a store, and how it runs them."""
+    add_options(parser, field_options(settings), ("quick", "device"))
+    option(parser, "--quick", "", "use few data, seeds and epochs, for a test run of minutes")
     option(parser, "--resume", "", "skip runs that are already in the store")
     option(parser, "--device", "NAME", "device to compute on, e.g. cpu, cuda or cuda:1", "cpu")
     option(parser, "--jobs", "N", "run N processes at a time (default: one per core, at most 8)")
     option(parser, "--out", "DIR", "write results to a folder", "results")
     option(parser, "--store", "FILE|URL", "store runs in a file or postgresql://… (default: OUT/runs.sqlite)")
-    option(parser, "--engine", "local|ray", "run local processes or tasks on a Ray cluster", "local", choices=ENGINES)
+    option(
+        parser,
+        "--engine",
+        "local|ray",
+        "run local processes or tasks on a Ray cluster",
+        "local",
+        choices=("local", "ray"),
+    )
     text = "address of the Ray cluster (default: RAY_ADDRESS, or a new local cluster)"
     option(parser, "--address", "HOST:PORT", text)
     option(parser, "--task-cpus", "X", "cores per batch of runs on Ray (default: 1)")
@@ -114,33 +103,12 @@ def _engine(parser: Any) -> None:
     option(parser, "--quiet", "", "print no progress lines")
 
 
-ENGINES = ("local", "ray")
-
-
 def _compare(commands: Any) -> None:
     text = "compare methods at equal memory, with equal search; rank them"
-    parser = _add(commands, "compare", "lab.compare", text, _with_resume)
-    option(parser, "--methods", "NAME,…", "methods, or variants as in replay:live (default: all)")
-    option(parser, "--datasets", "NAME,…", "data sets (default: nine graphs)")
-    text = "scenarios, of task, class and domain (default: all that a data set supports)"
-    option(parser, "--scenarios", "NAME,…", text)
-    option(parser, "--edges", "NAME,…", "edges, of all, seen and own (default: all,own)")
-    option(parser, "--seeds", "N", "number of reported seeds (default: 10)")
-    option(parser, "--first-seed", "N", "the first reported seed (default: 0)")
-    option(parser, "--class-orders", "N", "number of shuffled class orders, crossed with the seeds (default: 5)")
-    option(parser, "--epochs", "N", "epochs per task (default: 200)")
-    option(parser, "--budget", "N", "bytes of memory of each method (default: 10 rows of features per class)")
-    option(parser, "--trials", "N", "settings to try per method, the default ones included (default: 4)")
-    option(parser, "--search-tasks", "N", "score trials on validation nodes of the first N tasks (default: 2)")
-    option(parser, "--backbone", "NAME", "network of all methods that train one (default: gcn)")
-    text = "preset of this network, e.g. tuned; the search also chooses its width (default: the paper's, 16 units)"
-    option(parser, "--network", "NAME", text)
-    text = "split of all data sets, e.g. 0.6/0.2/0.2 (default: Planetoid's sizes or 0.1/0.1/0.8)"
-    option(parser, "--split", "TRAIN/VAL/TEST", text)
-    option(parser, "--quick", "", "use few data, seeds and epochs, for a test run of minutes")
+    parser = _add(commands, "compare", "lab.compare", text, RESUME)
     option(parser, "--no-run", "", "write tables of stored runs only")
     option(parser, "--batch", "N", "train N seeds together (default: 10)", type=count)
-    _engine(parser)
+    _grid(parser, CompareOptions)
 
 
 def _runs(commands: Any) -> None:
@@ -178,9 +146,7 @@ def _demo(commands: Any) -> None:
     option(parser, "--customers", "N", "number of customers in the tables", 2000, type=count)
 
 
-def _on_folder(
-    commands: Any, name: str, text: str, *shared: str, hint: Callable[[argparse.Namespace], str] | None = None
-) -> CommandParser:
+def _on_folder(commands: Any, name: str, text: str, *shared: str, hint: str = "") -> CommandParser:
     """Add a command on a folder, with those of the options ``version``, ``json`` and ``threads`` that it shares."""
     parser = _add(commands, name, f"folder.{name}_command", text, hint)
     parser.add_argument("folder", metavar="DIR", help="the learner's folder")
@@ -224,10 +190,7 @@ def _folder(commands: Any) -> None:
 
 
 def _observe(commands: Any) -> None:
-    def hint(args: argparse.Namespace) -> str:
-        return f"`ergnn observe {shlex.quote(args.folder)} --resume` continues"
-
-    text = "add nodes, edges and labels, and update the model"
+    text, hint = "add nodes, edges and labels, and update the model", "`ergnn observe DIR --resume` continues"
     parser = _on_folder(commands, "observe", text, "json", "threads", hint=hint)
     option(parser, "--nodes", "FILE", "file with new nodes, or new labels of existing nodes: id, label, …")
     option(parser, "--edges", "FILE", "file with edges between new or existing nodes: source, target")

@@ -10,40 +10,33 @@ import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ergnn.cli.arguments import RUN_FILTERS
 from ergnn.cli.options import given
 from ergnn.cli.output import output, print_json, store_path
 from ergnn.config.errors import InputError
+from ergnn.config.registry import REQUIRED, field_options
+from ergnn.lab.options import CompareOptions, Options
 from ergnn.pages.table import Table, percent
 
 if TYPE_CHECKING:
     from ergnn.lab.result import StoredRun
 
-REPRODUCED = ("seeds", "class_orders", "first_seed", "datasets", "protocol", "split")
-NAMES = ("methods", "datasets", "scenarios", "edges")
-COMPARED = (
-    *(*NAMES, "seeds", "first_seed", "class_orders", "epochs", "budget", "trials", "search_tasks"),
-    *("backbone", "network", "split"),
-)
-"""Options of the commands that affect the results."""
+T = TypeVar("T")
 
 
 def reproduce(args: argparse.Namespace) -> int:
     """Run the experiments; return 0 on success and 1 if some rows failed."""
     from ergnn.lab.report.experiments import write_results
-    from ergnn.lab.reproduce import Options, experiments_named, reproduce
+    from ergnn.lab.reproduce import experiments_named, reproduce
 
-    settings = {name: getattr(args, name) for name in REPRODUCED}
-    if args.datasets is not None:
-        settings["datasets"] = _names(args.datasets)
-    options = Options(**settings, quick=args.quick, device=args.device)
+    options = options_of(args, Options)
     lines, experiments = Lines(enabled=not args.quiet), experiments_named(args.result)
     grid = {"engine": engine_of(args), "store": args.store, "resume": args.resume}
     done = reproduce(experiments, args.out, options, **grid, on_plan=lines.plan, on_done=lines.done)
-    command = command_line(args, f"reproduce {args.result}", REPRODUCED)
+    command = command_line(args, f"reproduce {args.result}", Options)
     sections = write_results(done, experiments, args.out, options, command=command)
     files = ("" if args.store else "runs.sqlite, ") + "results.json, tables as .txt, .md and .tex"
     page = ", report.html" * os.path.exists(os.path.join(args.out, "report.html"))
@@ -53,13 +46,11 @@ def reproduce(args: argparse.Namespace) -> int:
 def compare(args: argparse.Namespace) -> int:
     """Run the comparison; return 0 on success and 1 if some runs failed."""
     from ergnn.lab.compare import compare
-    from ergnn.lab.contenders import QUICK, CompareOptions
+    from ergnn.lab.contenders import QUICK
     from ergnn.lab.report.comparison import write_comparison
     from ergnn.lab.run import BATCH
 
-    settings = {name: value for name, value in given(args, ()).items() if name in COMPARED}
-    settings |= {name: _names(settings[name]) for name in NAMES if name in settings}
-    options = CompareOptions(**{**(QUICK if args.quick else {}), **settings}, device=args.device)
+    options = options_of(args, CompareOptions, **(QUICK if args.quick else {}))
     options.check()
     lines = Lines(enabled=not args.quiet)
 
@@ -84,13 +75,15 @@ def compare(args: argparse.Namespace) -> int:
         on_plan=lambda stage, units: lines.plan(stage, units) if units else None,
         on_done=lines.done,
     )
-    sections = write_comparison(done, args.out, command_line(args, "compare", COMPARED), args.quick)
+    sections = write_comparison(done, args.out, command_line(args, "compare", CompareOptions), args.quick)
     files = "benchmark, details and search as .txt, .md and .tex, figures as .svg, results.json, report.html"
     return print_results(sections, f"{args.out}: {files}", done.failed)
 
 
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+def options_of(args: argparse.Namespace, kind: Callable[..., T], **preset: Any) -> T:
+    """Return the options of a command: those that are given, and else those of a preset."""
+    names = {option.name for option in field_options(kind)}
+    return kind(**preset | {name: value for name, value in given(args, ()).items() if name in names})
 
 
 def engine_of(args: argparse.Namespace) -> Any:
@@ -111,12 +104,13 @@ def engine_of(args: argparse.Namespace) -> Any:
     return LocalEngine(min(os.cpu_count() or 1, 8) if args.jobs is None else args.jobs)
 
 
-def command_line(args: argparse.Namespace, command: str, names: Sequence[str]) -> str:
+def command_line(args: argparse.Namespace, command: str, kind: Any) -> str:
     """Return the command with the options that affect the results, as far as they were given."""
     words = ["ergnn", *command.split()]
-    for name in names:
-        if getattr(args, name) not in (None, 0):
-            words += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
+    for name in (option.name for option in field_options(kind) if option.name not in ("quick", "device")):
+        value = getattr(args, name)
+        if value is not None:
+            words += [f"--{name.replace('_', '-')}", ",".join(value) if isinstance(value, tuple) else str(value)]
     words += [word for plugin in args.plugins for word in ("--import", plugin)]
     return shlex.join([*words, *(["--quick"] if args.quick else [])])
 
@@ -242,7 +236,6 @@ def datasets(args: argparse.Namespace) -> None:
 
 def entries(args: argparse.Namespace) -> None:
     """List the entries of a registry, or the options of one."""
-    from ergnn.config.registry import REQUIRED
     from ergnn.methods import METHODS
     from ergnn.nn.backbones import BACKBONES
     from ergnn.replay.selectors import SELECTORS

@@ -16,7 +16,7 @@ from ergnn.config.errors import ErgnnError, check_choice
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return 0 on success and 2 on invalid input."""
     words = sys.argv[1:] if argv is None else list(argv)
-    args = argparse.Namespace(hint=None)
+    args = argparse.Namespace(hint="")
     try:
         import_plugins(words)  # before the command line is parsed: their methods add options
         args = make_parser(words).parse_args(words)
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     except KeyboardInterrupt:
-        print("ergnn: interrupted" + (f"; {args.hint(args)}" if args.hint else ""), file=sys.stderr)
+        print("ergnn: interrupted" + (f"; {args.hint}" if args.hint else ""), file=sys.stderr)
         return 130
 
 

@@ -23,6 +23,11 @@ def key_values(text: str) -> dict[str, Any]:
     return options
 
 
+def names(text: str) -> tuple[str, ...]:
+    """Parse ``a, b`` into names."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
 def scalar(text: str) -> Any:
     """Parse a number, true, false or null; return any other text unchanged."""
     try:
@@ -64,9 +69,9 @@ def add_options(parser: Any, options: Iterable[Option], taken: Container[str] = 
     for setting in options:
         if setting.name not in taken:
             convert, metavar = _conversion(setting)
-            shown = setting.default is not REQUIRED and setting.default not in (None, {})
-            text = setting.help.rstrip(".") + (f" (default: {setting.default})" if shown else "")
-            name = prefix + setting.name
+            name, text, default = prefix + setting.name, setting.help.rstrip("."), setting.default
+            if default is not REQUIRED and default not in (None, {}):
+                text += f" (default: {','.join(default) if isinstance(default, tuple) else default})"
             option(parser, "--" + name.replace("_", "-"), metavar, text, dest=name, type=convert)
 
 
@@ -104,8 +109,8 @@ class CommandParser(argparse.ArgumentParser):
         """Raise an error for the first unknown option, with the option that it is close to."""
         flag = next((word.partition("=")[0] for word in unknown if word.startswith("--") and word != "--"), None)
         if flag is not None:
-            names = [name.lstrip("-") for name in self._option_string_actions]
-            guess = did_you_mean(flag[2:], names).replace("mean '", "mean '--")
+            options = [name.lstrip("-") for name in self._option_string_actions]
+            guess = did_you_mean(flag[2:], options).replace("mean '", "mean '--")
             raise InputError(f"unknown option {flag}{guess}; `{self.prog} --help` lists all")
         return unknown
 
@@ -150,4 +155,6 @@ def _conversion(setting: Option) -> tuple[Any, str]:
         return float, "X"
     if "str" in setting.type.split(" | "):
         return str, "|".join(setting.choices) if setting.choices else "NAME"
+    if setting.type.startswith("tuple[str"):
+        return names, "NAME,…"
     return (str, "N,N") if setting.type.startswith("tuple[int") else (scalar, "VALUE")

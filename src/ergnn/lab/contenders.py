@@ -10,22 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from ergnn.config.errors import ErgnnError, InputError, UnknownNameError, check_choice
-from ergnn.config.learner_config import EDGES, NETWORKS, SCENARIOS
+from ergnn.config.errors import ErgnnError, InputError, UnknownNameError
 from ergnn.data import TaskStream
 from ergnn.data.datasets import DATASETS
-from ergnn.data.splits import parse_sizes
 from ergnn.lab.config import RunConfig
 from ergnn.lab.grid import LARGER_SPLIT, PLANETOID
+from ergnn.lab.options import SEARCH_SEED, CompareOptions
 from ergnn.lab.result import StoredRun
 from ergnn.lab.run import StreamCache, check_run
 from ergnn.learning.resolve import default_options, make_method
 from ergnn.methods import METHODS
 from ergnn.methods.base import Method
-from ergnn.nn.backbones import BACKBONES
 
-SEARCH_SEED = 1_000_000
-"""The first seed (and class order) of probes and trials; reported ones are below."""
 SEARCH_SEEDS = 3
 SEARCH_MEMBER = (SEARCH_SEED, SEARCH_SEED)
 """The member whose stream decides what is available."""
@@ -35,11 +31,6 @@ IMPORTANCE_NODES = 256
 """Training nodes per task to estimate the importance of parameters from, at most: it takes a gradient per node."""
 ID_BYTES = 16
 """Bytes of the id and the label of a node."""
-DATASETS_COMPARED = (
-    *("cora", "citeseer", "cora-ml", "dblp", "pubmed"),
-    *("amazon-photo", "amazon-computers", "coauthor-cs", "twitch"),
-)
-"""Data sets of the benchmark, the fastest first."""
 SCENARIOS_COMPARED = ("task", "class", "domain")
 TRAINING = {"lr": (0.002, 0.005, 0.01, 0.02), "weight_decay": (0.0, 3e-5, 5e-4)}
 """Values to try with every method that trains."""
@@ -47,67 +38,6 @@ TUNED_TRAINING = {"lr": (5e-4, 0.001, 0.002, 0.005), "weight_decay": (0.0, 3e-5,
 WIDTHS = (64, 128, 256)
 """The same for a preset of networks, and the units per layer that every method that trains may have."""
 QUICK: dict[str, Any] = {"datasets": ("cora", "citeseer"), "seeds": 2, "class_orders": 1, "epochs": 20, "trials": 2}
-
-
-@dataclass(frozen=True)
-class CompareOptions:
-    """Options of ``ergnn compare``.
-
-    Args:
-        methods: names of methods, or ``name:variant`` (see :class:`ergnn.methods.base.Comparison`); by default all.
-        datasets, scenarios, edges: what to run on; unsupported combinations are left out. By default the scenarios
-            task, class and domain, as far as a data set supports them.
-        seeds, first_seed, class_orders: reported seeds, crossed with shuffled class orders.
-        backbone: network of all methods that train one; ``auto`` uses each method's default.
-        network: preset of this network, of :data:`WIDTHS` units (by default the first). Only methods that validate on
-            all tasks keep the best epoch: validation nodes of the latest task would choose one that forgets the others.
-        split: split of all data sets, such as ``0.6/0.2/0.2``; by default Planetoid's sizes or 10/10/80 %.
-        epochs: epochs per task; by default 200.
-        budget: bytes of memory; by default derived from the data set (:func:`default_budget`).
-        trials: settings to try per method, the default ones included.
-        search_tasks: number of first tasks, on whose validation nodes trials are scored.
-        device: device to compute on.
-    """
-
-    methods: Sequence[str] | None = None
-    datasets: Sequence[str] = DATASETS_COMPARED
-    scenarios: Sequence[str] | None = None
-    edges: Sequence[str] = ("all", "own")
-    seeds: int = 10
-    first_seed: int = 0
-    class_orders: int = 5
-    backbone: str = "gcn"
-    network: str | None = None
-    split: str | None = None
-    epochs: int | None = None
-    budget: int | None = None
-    trials: int = 4
-    search_tasks: int = 2
-    device: str = "cpu"
-
-    def check(self) -> None:
-        """Raise an error for an unknown name or a value out of range."""
-        for name in ("seeds", "class_orders", "trials", "search_tasks", "budget", "epochs"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"{name} is {value}; it must be 1 or more")
-        if not 0 <= self.first_seed <= SEARCH_SEED - self.seeds:
-            raise InputError(
-                f"first_seed is {self.first_seed}; seeds must be 0 to {SEARCH_SEED - 1}, below the search's"
-            )
-        for name in self.scenarios or ():
-            check_choice("scenario", name, SCENARIOS)
-        for name in self.edges:
-            check_choice("edges", name, EDGES)
-        for name in self.datasets:
-            DATASETS.resolve(name)
-        if self.network is not None:
-            check_choice("network", self.network, NETWORKS)
-        if self.split is not None:
-            parse_sizes(self.split)
-        if self.backbone != "auto":
-            BACKBONES.resolve(self.backbone)
-        contenders(self.methods)
 
 
 @dataclass(frozen=True)
@@ -271,7 +201,11 @@ def _base(condition: Condition, options: CompareOptions, method: str, given: Map
 
 
 def _network(options: CompareOptions, method: type[Method]) -> dict[str, Any]:
-    """Return the settings of the network of a method that trains one."""
+    """Return the settings of the network of a method that trains one.
+
+    Only methods that validate on all tasks keep the best epoch of a preset: validation nodes of the latest task would
+    choose one that forgets the others.
+    """
     if options.network is None:
         return {"backbone": options.backbone}
     validates_all = method.validation is not Method.validation

@@ -18,6 +18,7 @@ from ergnn.lab.config import RunConfig, command_of
 from ergnn.lab.engines import Engine, Outcome
 from ergnn.lab.grid import CLASS_INCREMENTAL, PAPER, TABLE_4, Experiment, GridRow
 from ergnn.lab.grid_runner import GridRunner, open_grid
+from ergnn.lab.options import Options
 from ergnn.lab.paper import PER_CLASS, PaperResult, paper_result
 from ergnn.lab.published import PUBLISHED
 from ergnn.lab.report.rows import ResultRow
@@ -29,33 +30,6 @@ EXPERIMENTS = {experiment.name: experiment for experiment in (*PAPER, CLASS_INCR
 QUICK_SEEDS = 3
 QUICK_OMITS = (2, 10)
 """Values of e that a quick figure 3 omits."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """Options of ``ergnn reproduce``.
-
-    Args:
-        seeds: number of seeds; by default 10, or 3 in a quick run.
-        class_orders: number of class orders; more than one are shuffled and crossed with the seeds, on seeded splits.
-            By default 1 (the natural order) with the paper protocol and 10 with the clean one, or 1 in a quick run;
-            an experiment may have its own.
-        first_seed: the first seed.
-        datasets: by default those of the experiment.
-        protocol: ``paper`` or ``clean``; by default that of the experiment.
-        split: ``auto``, ``public`` or ``seeded``; by default ``seeded`` with several class orders.
-        quick: few seeds and epochs, as a smoke test; do not quote its numbers.
-        device: device to compute on.
-    """
-
-    seeds: int | None = None
-    class_orders: int | None = None
-    first_seed: int = 0
-    datasets: Sequence[str] | None = None
-    protocol: str | None = None
-    split: str | None = None
-    quick: bool = False
-    device: str = "cpu"
 
 
 @dataclass(frozen=True)
