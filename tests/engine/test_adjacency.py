@@ -41,7 +41,7 @@ def reached(graph: Graph, nodes: Tensor, hops: int) -> set[int]:
 def dense_block(block: EdgeBlock, sources: Tensor, num_nodes: int) -> Tensor:
     """Return the block as a matrix with one row per target row and one column per node."""
     out = torch.zeros(block.dst.count, num_nodes, dtype=block.weight.dtype)
-    for row, col, weight in zip(block.row.tolist(), block.col.tolist(), block.weight, strict=True):
+    for row, col, weight in zip(block.row.tolist(), block.pattern.col.tolist(), block.weight, strict=True):
         out[row, sources[col]] += weight
     return out
 
@@ -106,7 +106,7 @@ def test_rows_depend_only_on_rows_of_the_same_slot(graph: Graph, data: st.DataOb
     slot = torch.tensor([data.draw(st.integers(0, 2)) for _ in nodes], dtype=torch.long)
     block, read = make_block(adjacency_of(graph), AGGREGATIONS[aggregation], nodes, slot, 3)
     assert torch.equal(block.dst.slot, slot)
-    assert torch.equal(block.src.slot[block.col], slot[block.row])
+    assert torch.equal(block.src.slot[block.pattern.col], slot[block.row])
     assert torch.equal(read[block.root], nodes)
     pairs = set(zip(block.src.slot.tolist(), read.tolist(), strict=True))
     hops = 0 if aggregation == "none" else 1

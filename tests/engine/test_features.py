@@ -11,6 +11,7 @@ from ergnn.engine import features
 from ergnn.engine.dropout import dropout_keys
 from ergnn.engine.features import SparseFeatures, features_of
 from ergnn.engine.objective import FieldObjective
+from ergnn.engine.slots import SlotRows
 from ergnn.nn.backbones import BACKBONES
 from graphs import random_graph
 from nn.cases import assert_near, labeled, messy_graphs, model_of
@@ -23,7 +24,7 @@ def test_products_with_features_match_dense_products(graph: Graph, data: st.Data
     weight = torch.randn(1, graph.num_features, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     part = features_of(graph, nodes, torch.float64)
     assert isinstance(part, SparseFeatures) == graph.is_sparse
-    found = part.project(weight) if isinstance(part, SparseFeatures) else part @ weight[0]
+    found = part @ weight[0] if isinstance(part, Tensor) else part.project(weight, SlotRows(torch.zeros_like(nodes), 1))
     assert_near(found, graph.dense_x()[nodes] @ weight[0])
 
 

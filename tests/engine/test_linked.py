@@ -109,7 +109,7 @@ def test_rows_in_use_equal_those_of_a_plain_block() -> None:
         assert torch.equal(block.dst.slot, slot)
         target = torch.repeat_interleave(torch.arange(4), block.links.rowptr.diff())
         pairs = sorted(zip(target.tolist(), block.links.col.tolist(), strict=True))
-        assert pairs == sorted(zip(plain.row.tolist(), plain.col.tolist(), strict=True))
+        assert pairs == sorted(zip(plain.row.tolist(), plain.pattern.col.tolist(), strict=True))
 
 
 def task_of(graph: Graph) -> TaskStream:

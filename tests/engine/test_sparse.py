@@ -58,7 +58,7 @@ def test_values_are_permuted_to_the_transpose(case: tuple) -> None:
     pattern, value, dense, _ = case
     transpose, order = pattern.transposed
     assert transpose.shape == dense.T.shape
-    assert_near(transpose.multiply(value[order], torch.eye(dense.size(0), dtype=torch.float64)), dense.T, 1e-12)
+    assert_near(spmm(transpose, value[order], torch.eye(dense.size(0), dtype=torch.float64)), dense.T, 1e-12)
     assert pattern.transposed[0] is transpose  # built once
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -10,56 +10,35 @@ from torch import Tensor
 
 from ergnn.engine.adjacency import Adjacency, merge_loops, pointers
 from ergnn.engine.dropout import DropoutStream
-from ergnn.engine.features import DroppedFeatures, InputFeatures, SparseFeatures, SparsePattern, spmm
+from ergnn.engine.features import SparsePattern, spmm
 from ergnn.engine.sampling import ALL, sample_neighbors
 from ergnn.engine.slots import SlotRows, model_positions
-from ergnn.nn.layers import Aggregation
-
-
-class BaseBlock:
-    """Base class of blocks."""
-
-    src: SlotRows
-
-    def project(self, h: InputFeatures | DroppedFeatures, weight: Tensor) -> Tensor:
-        """Compute ``h W`` for the input of a layer; ``weight`` is ``[slots, in, out]``."""
-        if isinstance(h, DroppedFeatures):
-            return h.project(weight, self.src)
-        if isinstance(h, SparseFeatures):
-            return h.project(weight)
-        return self.src.matmul(h.to(weight.dtype), weight)
+from ergnn.nn.layers import Aggregation, Block
 
 
 @dataclass(frozen=True, eq=False)
-class EdgeBlock(BaseBlock):
-    """The edges of one layer, from its input rows (sources) to its output rows (targets).
+class EdgeBlock(Block):
+    """A block that stores its edges.
 
     Args:
         src, dst: source and target rows.
         root: for each target row, the source row of the same node.
         row: target row of each edge, ascending.
-        col: source row of each edge.
+        pattern: positions of the edges, target rows × source rows.
         weight: factor of each edge in a sum over neighbors.
         models: number of stacked models.
         src_position, edge_position: int32 position of each source row and of each edge within its model.
     """
 
     src: SlotRows
+    dst: SlotRows
     root: Tensor
     row: Tensor
-    col: Tensor
+    pattern: SparsePattern
     weight: Tensor
     models: int
     src_position: Tensor
     edge_position: Tensor
-    dst: SlotRows = field(init=False)
-    pattern: SparsePattern = field(init=False)
-
-    def __post_init__(self) -> None:
-        rows = SlotRows(self.src.slot[self.root], self.src.slots, self.models)
-        pattern = SparsePattern(pointers(self.row, rows.count), self.col, (rows.count, self.src.count))
-        object.__setattr__(self, "dst", rows)
-        object.__setattr__(self, "pattern", pattern)
 
     @property
     def src_model(self) -> Tensor:
@@ -70,20 +49,18 @@ class EdgeBlock(BaseBlock):
         return self.dst.slot[self.row] // (self.src.slots // self.models)
 
     def at_targets(self, h: Tensor) -> Tensor:
-        """Select the rows of the target nodes from source rows."""
         return h.index_select(0, self.root)
 
     def aggregate(self, h: Tensor) -> Tensor:
-        """Compute ``Σ_j weight_ij h_j`` over the edges into each target row."""
         return spmm(self.pattern, self.weight.to(h.dtype), h)
 
     def attend(
         self, z: Tensor, att_src: Tensor, att_dst: Tensor, slope: float, drop: DropoutStream, p: float
     ) -> Tensor:
         """Compute attention over ``z``, ``[sources, heads, width]``, storing one entry per edge, head and channel."""
-        from_source = (z * self.src.each(att_src)).sum(-1)
+        from_source, col = (z * self.src.each(att_src)).sum(-1), self.pattern.col
         to_target = (self.at_targets(z) * self.dst.each(att_dst)).sum(-1)
-        score = from_source.index_select(0, self.col) + to_target.index_select(0, self.row)
+        score = from_source.index_select(0, col) + to_target.index_select(0, self.row)
         score = F.leaky_relu(score, slope)
         count, heads = self.dst.count, z.size(1)
         index = self.row.unsqueeze(1).expand(-1, heads)
@@ -93,7 +70,7 @@ class EdgeBlock(BaseBlock):
         total = weight.new_zeros(count, heads).index_add(0, self.row, weight)
         alpha = weight / total.index_select(0, self.row)
         alpha = drop(alpha, p, self.edge_position, self.edge_model)
-        message = alpha.unsqueeze(-1) * z.index_select(0, self.col)
+        message = alpha.unsqueeze(-1) * z.index_select(0, col)
         return message.new_zeros(count, *z.shape[1:]).index_add(0, self.row, message)
 
 
@@ -148,8 +125,10 @@ def make_block(
         keys, local = relabel(torch.cat([slot * n + nodes, slot[row] * n + source]), slots * n)
         read, rows = keys % n, SlotRows(keys // n, slots, models)
     root, col = local[: nodes.numel()], local[nodes.numel() :]
+    targets = SlotRows(rows.slot[root], slots, models)
+    pattern = SparsePattern(pointers(row, targets.count), col, (targets.count, rows.count))
     position = [model_positions(index, slots // models, models) for index in (rows.slot, slot[row])]
-    return EdgeBlock(rows, root, row, col, weight, models, *position), read
+    return EdgeBlock(rows, targets, root, row, pattern, weight, models, *position), read
 
 
 def _weights(

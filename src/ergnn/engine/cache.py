@@ -13,6 +13,7 @@ from ergnn.data.csr import CsrEdges
 from ergnn.data.graph import Graph
 
 V = TypeVar("V")
+_MISSING = object()
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,10 +45,10 @@ class Cache(Generic[V]):
     def clear(self) -> None:
         self._entries.clear()
 
-    def find(self, sources: Sequence[Any], key: Hashable = None) -> V | None:
-        """Return a valid value; None if there is none."""
-        entry = self._valid(sources, key)
-        return None if entry is None else entry.value
+    def find(self, sources: Sequence[Any], key: Hashable = None, default: Any = None) -> V | Any:
+        """Return a valid value; ``default`` if there is none."""
+        entry = self._entries.get((*map(id, sources), key))
+        return entry.value if entry and entry.versions == [version_of(source) for source in sources] else default
 
     def store(self, sources: Sequence[Any], value: V, key: Hashable = None) -> None:
         """Add or replace a value, unless it is a tensor that is valid in the current context only."""
@@ -72,16 +73,11 @@ class Cache(Generic[V]):
 
     def get(self, sources: Sequence[Any], compute: Callable[[], V], key: Hashable = None) -> V:
         """Return a valid value, or compute and store it."""
-        entry = self._valid(sources, key)
-        if entry is not None:
-            return entry.value
-        value = compute()
-        self.store(sources, value, key)
+        value = self.find(sources, key, _MISSING)
+        if value is _MISSING:
+            value = compute()
+            self.store(sources, value, key)
         return value
-
-    def _valid(self, sources: Sequence[Any], key: Hashable) -> _Entry[V] | None:
-        entry = self._entries.get((*map(id, sources), key))
-        return entry if entry and entry.versions == [version_of(source) for source in sources] else None
 
 
 def version_of(source: Any) -> Hashable:

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ergnn.data.csr import targets
 from ergnn.data.graph import Graph
-from ergnn.engine.adjacency import row_entries
+from ergnn.engine.adjacency import pointers, row_entries
 from ergnn.engine.cache import Cache
 from ergnn.engine.slots import SlotRows, model_positions
 
@@ -36,26 +37,12 @@ class SparsePattern:
     def __init__(self, rowptr: Tensor, col: Tensor, shape: tuple[int, int]) -> None:
         self.rowptr, self.col, self.shape = rowptr, col, shape
 
-    @property
-    def nnz(self) -> int:
-        return int(self.col.numel())
-
-    def rows(self) -> Tensor:
-        """Return the row of each non-zero."""
-        index = torch.arange(self.shape[0], device=self.col.device)
-        return torch.repeat_interleave(index, self.rowptr.diff(), output_size=self.nnz)
-
     @cached_property
     def transposed(self) -> tuple[SparsePattern, Tensor]:
         """The transposed pattern, and the permutation of values from this pattern to it."""
         order = torch.argsort(self.col, stable=True)
-        count = torch.bincount(self.col, minlength=self.shape[1])
-        rowptr = torch.cat([count.new_zeros(1), count.cumsum(0)]).to(self.rowptr.dtype)
-        return SparsePattern(rowptr, self.rows()[order].to(self.col.dtype), self.shape[::-1]), order
-
-    def multiply(self, value: Tensor, dense: Tensor) -> Tensor:
-        matrix = torch.sparse_csr_tensor(self.rowptr, self.col, value, self.shape, check_invariants=False)
-        return matrix @ dense
+        rowptr, row = pointers(self.col, self.shape[1]).to(self.rowptr.dtype), targets(self.rowptr)
+        return SparsePattern(rowptr, row[order].to(self.col.dtype), self.shape[::-1]), order
 
 
 class _SparseMatMul(torch.autograd.Function):
@@ -63,7 +50,8 @@ class _SparseMatMul(torch.autograd.Function):
     def forward(ctx: Any, pattern: SparsePattern, value: Tensor, dense: Tensor) -> Tensor:
         ctx.pattern = pattern
         ctx.save_for_backward(value)
-        return pattern.multiply(value, dense)
+        matrix = torch.sparse_csr_tensor(pattern.rowptr, pattern.col, value, pattern.shape, check_invariants=False)
+        return matrix @ dense
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[None, None, Tensor]:
@@ -94,8 +82,8 @@ class SparseFeatures:
     position: Tensor
     model: Tensor
 
-    def project(self, weight: Tensor) -> Tensor:
-        """Compute ``X W``; ``weight`` is ``[models, features, out]``."""
+    def project(self, weight: Tensor, rows: SlotRows) -> Tensor:
+        """Compute ``X W`` for features in ``rows``; ``weight`` is ``[models, features, out]``."""
         return spmm(self.pattern, self.value.to(weight.dtype), weight.reshape(-1, weight.size(2)))
 
     @cached_property

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ergnn.data.csr import row_chunks
 from ergnn.engine.adjacency import Adjacency
-from ergnn.engine.blocks import BaseBlock
 from ergnn.engine.dropout import DropoutStream
 from ergnn.engine.kernels.attention import attention
 from ergnn.engine.kernels.links import Links
 from ergnn.engine.kernels.sums import neighbor_sum
 from ergnn.engine.slots import GatheredRows, SlotRows, SortedRows
-from ergnn.nn.layers import Aggregation
+from ergnn.nn.layers import Aggregation, Block
 
 WHOLE_FROM = 0.4
 """A block with more than this fraction of the edges uses the lists of the whole graph."""
@@ -27,11 +27,11 @@ CHUNK_EDGES = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
-class LinkedBlock(BaseBlock):
-    """The edges of one layer of one model, from its input rows (sources) to its output rows (targets).
+class LinkedBlock(Block):
+    """A block of one model.
 
     Args:
-        src: source rows.
+        src, dst: source and target rows.
         links: source rows of each target row; with ``whole``, of every node.
         root: for each target row, the source row of the same node; None if they are the same rows.
         whole: whether ``links`` has a row for every source row; the target rows are those at ``root``.
@@ -39,25 +39,19 @@ class LinkedBlock(BaseBlock):
     """
 
     src: SlotRows
+    dst: SlotRows
     links: Links
     root: Tensor | None
     whole: bool
     before: Tensor | None
     after: Tensor | None
-    dst: SlotRows = field(init=False)
-    src_position: None = field(init=False, default=None)
-    src_model: None = field(init=False, default=None)
-
-    def __post_init__(self) -> None:
-        rows = self.src if self.root is None else GatheredRows(self.src.slot[self.root], self.src.slots)
-        object.__setattr__(self, "dst", rows)
+    src_position: ClassVar[None] = None
+    src_model: ClassVar[None] = None
 
     def at_targets(self, h: Tensor) -> Tensor:
-        """Select the rows of the target nodes from source rows."""
         return h if self.root is None else h.index_select(0, self.root)
 
     def aggregate(self, h: Tensor) -> Tensor:
-        """Compute ``Σ_j after_i before_j h_j`` over the edges into each target row."""
         h = h if self.before is None else h * self.before.to(h.dtype)
         out = neighbor_sum(h, self.links)
         return self._select_targets(out if self.after is None else out.mul_(self.after.to(h.dtype)))
@@ -65,7 +59,6 @@ class LinkedBlock(BaseBlock):
     def attend(
         self, z: Tensor, att_src: Tensor, att_dst: Tensor, slope: float, drop: DropoutStream, p: float
     ) -> Tensor:
-        """Compute attention over ``z``, ``[sources, heads, width]``, with vectors ``[slots, heads, width]``."""
         if self.src.slots == 1:
             vectors = torch.cat([_block_diagonal(att_src[0]), _block_diagonal(att_dst[0])], 1)
             a_src, a_dst = (z.flatten(1) @ vectors).split(z.size(1), 1)
@@ -91,7 +84,7 @@ def make_linked_block(
     """Build an exact block of a large graph; see :func:`~ergnn.engine.blocks.make_block`."""
     loops, n = aggregation.self_loops, adj.num_nodes
     everything = torch.arange(n, device=nodes.device)
-    if slots == 1 and int(adj.degree[nodes].sum()) > WHOLE_FROM * adj.num_edges:
+    if slots == 1 and int(adj.degrees(nodes).sum()) > WHOLE_FROM * adj.num_edges:
         links, read, whole = adj.links(loops), everything, True
         root = None if nodes.numel() == n and torch.equal(nodes, everything) else nodes
         src = SortedRows(torch.zeros_like(everything), 1)
@@ -105,7 +98,8 @@ def make_linked_block(
             before = aggregation.source(degree)[read].to(dtype)
         if aggregation.target is not None:
             after = aggregation.target(degree)[read if whole else nodes].to(dtype)
-    return LinkedBlock(src, links, root, whole, before, after), read
+    dst = src if root is None else GatheredRows(src.slot[root], slots)
+    return LinkedBlock(src, dst, links, root, whole, before, after), read
 
 
 def _compact(adj: Adjacency, nodes: Tensor, slot: Tensor, slots: int, loops: bool) -> tuple[Links, Tensor, Tensor]:
@@ -139,7 +133,7 @@ def _compact(adj: Adjacency, nodes: Tensor, slot: Tensor, slots: int, loops: boo
 
 def _incoming(adj: Adjacency, nodes: Tensor, loops: bool) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """Yield the edges into chunks of ``nodes``, by row; without self-loops if ``loops``."""
-    size = adj.degree[nodes]
+    size = adj.degrees(nodes)
     for row, stop, _, _ in row_chunks(torch.cat([size.new_zeros(1), size.cumsum(0)]), CHUNK_EDGES):
         target, source = adj.incoming(nodes[row:stop])
         if loops:

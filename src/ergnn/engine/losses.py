@@ -226,14 +226,6 @@ class PlainModel(nn.Module):
     def forward(self, x: Tensor, adj: Tensor) -> Tensor:
         return self.module(x, adj)
 
-    def embed(self, x: Tensor, adj: Tensor) -> Tensor:
-        inner = getattr(self.module, "embed", None)
-        if inner is None:
-            raise InputError(
-                f"{type(self.module).__name__} has no embed(x, adj); selectors in embedding space need one"
-            )
-        return inner(x, adj)
-
 
 _DENSE: Cache[Tensor] = Cache()
 

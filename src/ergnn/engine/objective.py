@@ -352,10 +352,10 @@ def _stack(values: list[Tensor]) -> Tensor:
 
 def _pad(value: Tensor, shape: list[int]) -> Tensor:
     out = value.new_zeros(shape)
-    out[tuple(slice(size) for size in value.shape)] = value
+    out[tuple(map(slice, value.shape))] = value
     return out
 
 
 def _unstack(stacked: Tensor, like: Tensor) -> Tensor:
     """Return an entry of stacked parameters in the shape of ``like``."""
-    return transposed(stacked[tuple(slice(size) for size in transposed(like).shape)])
+    return transposed(stacked[tuple(map(slice, transposed(like).shape))])

@@ -8,6 +8,7 @@ short rows), then sums over neighbors in chunks of rows. Memory is limited to ``
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,7 @@ from ergnn.engine.blocks import make_block
 from ergnn.engine.cache import Cache
 from ergnn.engine.dropout import DropoutStream
 from ergnn.engine.field import make_field
-from ergnn.engine.losses import MASKED
+from ergnn.engine.losses import MASKED, PlainModel
 from ergnn.engine.objective import FieldObjective, encode, encoder_parameters, make_objective, transposed
 from ergnn.engine.propagation import ALL_CACHED, MAX_CACHED, propagate
 from ergnn.nn.backbones import Backbone
@@ -53,14 +54,16 @@ def logits_of(model: nn.Module, graph: Graph, nodes: Tensor, heads: Tensor) -> T
 def embed(model: nn.Module, graph: Graph, nodes: Tensor) -> Tensor:
     """Compute the input of the output layer at ``nodes``, ``[n, embedding_size]``."""
     if isinstance(model, Backbone) and model.runs_on_fields:
-        large = prefers_layers(model, graph, nodes)
-        return layerwise_embed(model, graph, nodes) if large else embed_together([model], graph, [nodes])[0]
-    if not hasattr(model, "embed"):
-        raise InputError(f"{type(model).__name__} has no embed(x, adj); selectors in embedding space need one")
-    model.eval()
-    dtype = next((value.dtype for value in model.parameters()), torch.float32)
+        if prefers_layers(model, graph, nodes):
+            return layerwise_embed(model, graph, nodes)
+        return embed_together([model], graph, [nodes])[0]
+    module: Any = model.module if isinstance(model, PlainModel) else model
+    if not hasattr(module, "embed"):
+        raise InputError(f"{type(module).__name__} has no embed(x, adj); selectors in embedding space need one")
+    module.eval()
+    dtype = next((value.dtype for value in module.parameters()), torch.float32)
     with torch.no_grad():
-        rows: Tensor = model.embed(graph.dense_x().to(dtype), graph.edge_index)[nodes]  # type: ignore[operator]
+        rows: Tensor = module.embed(graph.dense_x().to(dtype), graph.edge_index)[nodes]
     return rows
 
 
@@ -99,13 +102,9 @@ def prefers_layers(model: nn.Module, graph: Graph, nodes: Tensor) -> bool:
 
     The result is False on a GPU, whose kernels support large fields.
     """
-    if not isinstance(model, Backbone) or not model.runs_on_fields or graph.num_edges <= FIELD_EDGES:
+    if graph.num_edges <= FIELD_EDGES or graph.x.is_cuda or not isinstance(model, Backbone) or not model.runs_on_fields:
         return False
-    if graph.x.is_cuda:
-        return False
-    adj = adjacency_of(graph)
-    edges = int((adj.rowptr[nodes + 1] - adj.rowptr[nodes]).sum())
-    total = 0
+    edges, total = int(adjacency_of(graph).degrees(nodes).sum()), 0
     for _ in range(model.num_hops):
         total += edges
         edges = min(edges * graph.num_edges // graph.num_nodes, graph.num_edges)

@@ -15,7 +15,7 @@ from ergnn.engine.blocks import make_block
 from ergnn.engine.cache import Cache
 from ergnn.engine.features import SparsePattern, spmm
 from ergnn.engine.linked import LinkedBlock, make_linked_block
-from ergnn.nn.layers import SYMMETRIC
+from ergnn.nn.layers import SYMMETRIC, inverse_root
 
 MATRIX_EDGES = 1 << 22
 """Maximum number of edges of a graph that is stored as a sparse matrix on a CPU."""
@@ -39,14 +39,13 @@ class NormalizedAdjacency:
 
     def __init__(self, graph: Graph, edge_weight: Tensor | None = None) -> None:
         self.adj, self.device, n = adjacency_of(graph), graph.device, graph.num_nodes
-        self._transposed: NormalizedAdjacency | None = None
         self._block: LinkedBlock | None = None
         if edge_weight is None and (self.device.type != "cpu" or self.adj.num_edges > MATRIX_EDGES):
             nodes = torch.arange(n, device=self.device)
             self._block = make_linked_block(self.adj, SYMMETRIC, nodes, torch.zeros_like(nodes), 1, torch.float64)[0]
             return
         row, col, weight = _entries(graph, edge_weight)
-        scale = weight.new_zeros(n).index_add_(0, row, weight).rsqrt_()
+        scale = inverse_root(weight.new_zeros(n).index_add_(0, row, weight))
         self._pattern = SparsePattern(pointers(row, n).int(), col.int(), (n, n))  # products use 32-bit indices
         self._weights = {torch.float64: scale[col] * weight * scale[row]}
 
@@ -61,15 +60,13 @@ class NormalizedAdjacency:
     @property
     def T(self) -> NormalizedAdjacency:
         """The transpose, for :meth:`matmul`."""
-        if self._transposed is None:
-            self._transposed = copy(self)
-            self._transposed._transposed = self
-            if self._block is not None:
-                self._transposed._block = replace(self._block, links=self._block.links.transposed())
-            else:
-                self._transposed._pattern, order = self._pattern.transposed
-                self._transposed._weights = {dtype: weight[order] for dtype, weight in self._weights.items()}
-        return self._transposed
+        other = copy(self)
+        if self._block is not None:
+            other._block = replace(self._block, links=self._block.links.transposed())
+        else:
+            other._pattern, order = self._pattern.transposed
+            other._weights = {dtype: weight[order] for dtype, weight in self._weights.items()}
+        return other
 
 
 def _entries(graph: Graph, edge_weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:

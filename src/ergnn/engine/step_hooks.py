@@ -60,32 +60,29 @@ def join_hooks(hooks: Sequence[StepHook | None]) -> StepHook | None:
     present = [hook for hook in hooks if hook is not None]
     if len(hooks) <= 1 or not present:
         return present[0] if present else None
-    alike = len(present) == len(hooks) and len({type(hook) for hook in present}) == 1
-    joined = type(present[0]).stacked(present) if alike else None
-    return _HookPerModel(hooks) if joined is None else joined
+    joined = type(present[0]).stacked(present) if len(set(map(type, hooks))) == 1 else None
+    return _HookPerModel([hook or StepHook() for hook in hooks]) if joined is None else joined
 
 
 class _HookPerModel(StepHook):
     """Calls the hook of each model with views of its part of stacked parameters, gradients and optimizer state."""
 
-    def __init__(self, hooks: Sequence[StepHook | None]) -> None:
+    def __init__(self, hooks: Sequence[StepHook]) -> None:
         self.hooks = hooks
-        self.recordable = all(hook is None or hook.recordable for hook in hooks)
+        self.recordable = all(type(hook) is StepHook or hook.recordable for hook in hooks)
         self._params: list[ParamDict] = []
         self._optimizers: list[torch.optim.Optimizer] = []
 
     def before_step(self, params: ParamDict) -> None:
         models = len(self.hooks)
         if not self._params:
-            self._params = [leaves_of(own) for own in split_models(params, models)]
-        for i, (hook, own_params) in enumerate(zip(self.hooks, self._params, strict=True)):
-            if hook is None:
-                continue
+            self._params = [leaves_of(of_model) for of_model in split_models(params, models)]
+        for i, (hook, of_model) in enumerate(zip(self.hooks, self._params, strict=True)):
             grads = {name: None if p.grad is None else model_part(p.grad, i, models) for name, p in params.items()}
-            for name, value in own_params.items():
+            for name, value in of_model.items():
                 value.grad = grads[name]
-            hook.before_step(own_params)
-            for name, value in own_params.items():
+            hook.before_step(of_model)
+            for name, value in of_model.items():
                 if value.grad is not None and value.grad is not grads[name]:
                     whole = params[name]
                     whole.grad = torch.zeros_like(whole) if whole.grad is None else whole.grad
@@ -94,14 +91,12 @@ class _HookPerModel(StepHook):
     def after_step(self, params: ParamDict, optimizer: torch.optim.Optimizer) -> None:
         if not self._optimizers:  # its state exists from the first step on, and is then updated in place
             self._optimizers = [self._optimizer(i, params, optimizer) for i in range(len(self.hooks))]
-        for hook, own, part in zip(self.hooks, self._params, self._optimizers, strict=True):
-            if hook is not None:
-                hook.after_step(own, part)
+        for hook, of_model, part in zip(self.hooks, self._params, self._optimizers, strict=True):
+            hook.after_step(of_model, part)
 
     def between_steps(self, params: ParamDict) -> None:
-        for hook, own in zip(self.hooks, self._params, strict=True):
-            if hook is not None:
-                hook.between_steps(own)
+        for hook, of_model in zip(self.hooks, self._params, strict=True):
+            hook.between_steps(of_model)
 
     def _optimizer(self, i: int, params: ParamDict, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
         """Return an optimizer with the settings of ``optimizer`` and views of its state for one model."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -38,32 +38,40 @@ class Aggregation:
     weighted: bool = True
 
 
+def inverse_root(degree: Tensor) -> Tensor:
+    """Compute ``d^-½``, the factor of each end of an edge in ``S = D̃^-½ (A + I) D̃^-½`` of GCN and SGC."""
+    return degree.rsqrt()
+
+
 ATTENTION = Aggregation(self_loops=True, weighted=False)
-SYMMETRIC = Aggregation(self_loops=True, source=torch.rsqrt, target=torch.rsqrt)
-"""``S = D̃^-½ (A + I) D̃^-½``, as in GCN and SGC."""
+SYMMETRIC = Aggregation(self_loops=True, source=inverse_root, target=inverse_root)
 MEAN = Aggregation(target=lambda degree: degree.clamp(min=1).reciprocal())
 SUM = Aggregation()
 
 
-class Block(Protocol):
+class Block(ABC):
     """The edges of one layer, from its input rows (sources) to its output rows (targets).
 
     ``dst.each(parameter)`` returns the entry of ``parameter``, ``[slots, …]``, for each target row, and
     ``dst.matmul(h, weight)`` multiplies each by the matrix of its slot; ``weight`` is ``[slots, in, out]``.
     """
 
-    @property
-    def dst(self) -> Any: ...
+    src: Any
+    dst: Any
 
     def project(self, h: Any, weight: Tensor) -> Tensor:
         """Compute ``h W`` for the input of the layer: activations, or dense or sparse features."""
+        return self.src.matmul(h.to(weight.dtype), weight) if isinstance(h, Tensor) else h.project(weight, self.src)
 
+    @abstractmethod
     def at_targets(self, h: Tensor) -> Tensor:
         """Select the rows of the target nodes from source rows."""
 
+    @abstractmethod
     def aggregate(self, h: Tensor) -> Tensor:
         """Compute ``Σ_j w_ij h_j`` over the edges into each target row, with the layer's :class:`Aggregation`."""
 
+    @abstractmethod
     def attend(self, z: Tensor, att_src: Tensor, att_dst: Tensor, slope: float, drop: Any, p: float) -> Tensor:
         """Compute ``Σ_j α_ij z_j`` with ``α_i = softmax_j LeakyReLU(⟨att_src, z_j⟩ + ⟨att_dst, z_i⟩)``.
 
