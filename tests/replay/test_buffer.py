@@ -45,19 +45,6 @@ buffers = given(
 )
 
 
-@buffers
-@settings(max_examples=40, deadline=None)
-def test_the_buffer_stores_e_distinct_nodes_per_class_in_order(classes, e, replay, sparse, seed, p_edge):
-    graph = random_graph(n=6 * classes, f=3, classes=classes, seed=seed, p_edge=p_edge, sparse=sparse)
-    buffer, added = fill(graph, e, replay)
-    seen = 2 * (classes // 2)
-    assert len(buffer) == e * seen == len(set(buffer.nodes.tolist()))
-    assert buffer.nodes.tolist() == [node for nodes in added for node in nodes]
-    assert [part.task for part in buffer.experiences] == list(range(len(added)))
-    for part in buffer.experiences:
-        assert torch.equal(part.labels, graph.y[part.nodes])
-
-
 @pytest.mark.parametrize("replay", REPLAYS)
 def test_stored_nodes_alone_have_the_same_scores_as_in_the_graph(replay: str) -> None:
     graph = random_graph(n=24, f=3, classes=4, p_edge=0.2, seed=3)

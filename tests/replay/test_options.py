@@ -25,7 +25,6 @@ from ergnn.testing import example_context
         ("dslr", {"ratio": 0.0}, "ratio is 0.0; it must be above 0"),
         ("pagerank", {"damping": 1.0}, "damping is 1.0; it must be 0 or more and below 1"),
         ("mf-s2", {"hops": -2}, "hops is -2"),
-        ("la-ridge", {"memory": 0}, "memory is 0"),
         *(("s2-ridge", {o: -1}, f"{o} is -1") for o in ("pool", "targets", "restarts", "ridge", "sharpness", "hops")),
     ],
 )

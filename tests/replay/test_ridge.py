@@ -83,17 +83,6 @@ def test_quality_equals_its_definition_for_every_addition(sizes, others, count, 
     assert problem.qualities(chosen, torch.tensor(extra)).tolist() == pytest.approx(expected, abs=1e-9)
 
 
-@given(st.integers(1, 5), st.integers(1, 5), st.integers(0, 5), st.integers(0, 999))
-@settings(max_examples=25, deadline=None)
-def test_of_two_classes_the_best_of_all_pairs_is_chosen(a, b, others, seed):
-    problem, classes, members = random_problem([a, b], others, seed)
-    found = choose_one_each(problem, members, 0, torch.Generator())
-    pairs = {pair: written_out(problem, classes, list(pair)) for pair in product(range(a), range(a, a + b))}
-    assert classes[found[0]] == 0
-    assert classes[found[1]] == 1
-    assert pairs[found[0], found[1]] == pytest.approx(max(pairs.values()), abs=1e-8)
-
-
 @pytest.mark.parametrize(
     ("own_kernels", "sizes", "seed"),
     [(False, [4, 3, 4], 0), (True, [4, 3, 4], 1), (False, [3, 3, 3, 3], 2), (True, [3, 3, 3, 3], 0)],
@@ -194,14 +183,6 @@ def test_three_classes_equal_brute_force(kind: type, head: str):
     assert problem.quality([place[v] for v in chosen.nodes.tolist()]) == pytest.approx(best, abs=1e-8)
 
 
-@pytest.mark.parametrize("kind", BOTH)
-def test_a_node_by_itself_scores_its_own_quality(kind: type):
-    context = example_context()
-    problem, classes = in_order(context, kind())
-    expected = [written_out(problem, classes, [v]) for v in range(context.nodes.numel())]
-    assert kind().score(context).tolist() == pytest.approx(expected, abs=1e-8)
-
-
 class Watched(SmoothedRidge):
     seen: list[tuple[int, int]]
 
@@ -217,9 +198,6 @@ def test_pool_and_targets_limit_the_kernel():
     assert len(chosen) > 1, "the pool is drawn by seed"
     assert all(candidates == 4 and others <= 7 for candidates, others in selector.seen)
     assert selector.select(context).info["targets"] == 7
-    selector.seen = []
-    assert torch.isfinite(selector.score(context)).all()
-    assert all(candidates <= 2 for candidates, _ in selector.seen)
     assert selector.select(replace(context, per_class=5)).nodes.numel() == 10, "e nodes are in the pool at least"
 
 

@@ -180,10 +180,11 @@ def test_la_ridges_kernel_is_that_of_explicit_gradients(model: str, head: str, c
         assert close(found, g[: context.nodes.numel()] @ g.T)
 
 
-def test_a_kernel_made_in_blocks_is_the_same():
-    context = learned("mlp", "shared", 2, {"hidden": 3000, "layers": 1})
-    whole, blocks = (LinearizedRidge(memory=m).kernel(context, context.nodes, context.task.val) for m in (64, 1))
-    assert 12 * 12 * 3000 * 8 > 2 * 2**20, "a block holds fewer than half of the candidates"
+def test_a_kernel_made_in_blocks_is_the_same(monkeypatch: pytest.MonkeyPatch):
+    context = learned("mlp", "shared", 2, {"hidden": 30, "layers": 1})
+    whole = LinearizedRidge().kernel(context, context.nodes, context.task.val)
+    monkeypatch.setattr("ergnn.replay.selectors.gradients.BLOCK_BYTES", 5 * 12 * 30 * 8)  # of 5 of 12 candidates
+    blocks = LinearizedRidge().kernel(context, context.nodes, context.task.val)
     assert close(blocks, whole)
 
 
@@ -225,28 +226,6 @@ def test_a_module_without_a_matrix_is_rejected():
 
     with pytest.raises(InputError, match="has no weight matrix"):
         SELECTORS.create("la-ridge").select(learned(Flat(), "shared", 2))
-
-
-def test_a_step_on_a_helpful_node_lowers_the_validation_loss_and_on_a_harmful_one_raises_it():
-    context = example_context()
-    context.model.double()
-    y = context.graph.y.clone()
-    wrong = int(context.nodes[0])
-    y[wrong] = next(c for c in context.task.classes if c != int(y[wrong]))
-    context = replace(context, task=replace(context.task, graph=replace(context.graph, y=y)))
-    scores = SELECTORS.create("rim").score(context)
-    assert int(scores.argmin()) == 0, "the node with the wrong label"
-    assert float(scores.min()) < -0.01 < 0.01 < float(scores.max()), "there are nodes of both kinds"
-    own, val = (make_objective([context.model], [context.examples(split)]) for split in ("train", "val"))
-    params = own.parameters()
-    (name,) = first_layer_names(context.model, own)
-    before = float(val.losses(params).sum())
-    for v, score in enumerate(scores.tolist()):
-        weight = params[name].clone().requires_grad_()
-        (g,) = torch.autograd.grad(own.losses({**params, name: weight})[v], weight)
-        stepped = {**params, name: params[name] - 1e-5 * g / g.norm()}
-        change = float(val.losses(stepped).sum()) - before
-        assert (change < 0) == (score > 0)
 
 
 def test_a_loss_without_a_gradient_scores_zero():

@@ -140,6 +140,5 @@ def test_a_class_without_nodes_changes_nothing_for_the_others(name: str) -> None
     context, selector = example_context(per_class=2), SELECTORS.create(name)
     there = context.labels != context.task.classes[0]
     smaller = replace(context, task=replace(context.task, train=context.task.train[there]))
-    torch.testing.assert_close(selector.score(smaller), selector.score(context)[there])
     assert set(selector.select(smaller).nodes.tolist()) <= set(context.nodes[there].tolist())
     assert selector.select(smaller).nodes.numel() == 2 * (len(context.task.classes) - 1)

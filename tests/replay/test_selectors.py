@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ergnn.config.errors import InputError, LeakageError
-from ergnn.data import Graph, Split, Task, TaskStream
+from ergnn.data import Graph, Task, TaskStream
 from ergnn.learning.learner import Learner
 from ergnn.learning.observing import begin
-from ergnn.replay.selectors import SELECTORS, Selection, SelectionContext, Selector, best_per_class, check_per_class
+from ergnn.replay.selectors import SELECTORS, Selection, SelectionContext, Selector, best_per_class
 from graphs import random_graph
 
 NAMES = ("random", "mf", "mf*", "cm", "cm*", "im")
@@ -286,10 +286,8 @@ def test_only_influence_on_test_nodes_is_leaky():
 
 
 def test_undeclared_use_of_test_labels_raises_an_error():
-    with pytest.raises(LeakageError, match="leaky"):
-        Peeping().select(make_context())
     learner = Learner("sgc", "replay", epochs=1, selector=Peeping())
-    with pytest.raises(LeakageError):
+    with pytest.raises(LeakageError, match="leaky"):
         learner.observe(TaskStream.from_classes(random_graph())[0])
 
 
@@ -300,28 +298,10 @@ def test_coverage_needs_two_classes():
         SELECTORS.create("cm").select(replace(make_context(graph), task=one))
 
 
-def test_e_larger_than_a_class_is_rejected_and_the_class_is_named():
-    y = torch.tensor([0, 0, 0, 1, 0, 1, 0, 1])
-    split = Split(torch.tensor([0, 1, 2, 3]), torch.tensor([4, 5]), torch.tensor([6, 7]))
-    graph = Graph(torch.rand(8, 2), torch.empty(2, 0, dtype=torch.long), y, public_split=split)
-    task = TaskStream.from_classes(graph)[0]
-    check_per_class(task, 1)
-    with pytest.raises(InputError, match=r"class 1 has 1 training node\(s\).* = 2"):
-        check_per_class(task, 2)
-    with pytest.raises(InputError, match="1 or more"):
-        check_per_class(task, 0)
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_scores_that_are_not_numbers_are_rejected(bad: float):
-    context = make_context()
-    scores = torch.zeros(context.nodes.numel())
-    scores[2] = bad
-    with pytest.raises(InputError, match="NaN or infinite"):
-        best_per_class(scores, context)
-
-
-def test_scores_of_the_wrong_shape_are_rejected():
+def test_scores_of_the_wrong_shape_or_that_are_not_numbers_are_rejected():
     context = make_context()
     with pytest.raises(InputError, match=r"\(3,\) scores"):
         best_per_class(torch.zeros(3), context)
+    for bad in (math.nan, math.inf):
+        with pytest.raises(InputError, match="NaN or infinite"):
+            best_per_class(torch.full(context.nodes.shape, bad), context)

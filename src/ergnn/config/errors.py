@@ -65,6 +65,14 @@ def check_at_least(least: float, **options: float | None) -> None:
             raise InputError(f"{name} is {value}; it must be {least:g} or more")
 
 
+def check_between(low: float, high: float, **options: float | None) -> None:
+    """Raise an error if an option is not above ``low`` and below ``high``; None is always allowed."""
+    for name, value in options.items():
+        if value is not None and not low < value < high:
+            allowed = f"lie between {low:g} and {high:g}" if high < float("inf") else f"be above {low:g}, and finite"
+            raise InputError(f"{name} is {value}; it must {allowed}")
+
+
 class LeakageError(ErgnnError):
     """Test labels were requested by code that does not declare itself leaky."""
 

@@ -16,14 +16,7 @@ from ergnn.engine.objective import can_be_stacked
 from ergnn.methods.base import FolderUse, LearnerView, Method
 from ergnn.nn.examples import Examples
 from ergnn.replay.buffer import ExperienceBuffer, ReplayMode
-from ergnn.replay.selectors import (
-    SELECTORS,
-    Selection,
-    SelectionContext,
-    Selector,
-    check_per_class,
-    select_together,
-)
+from ergnn.replay.selectors import SELECTORS, Selection, SelectionContext, Selector, select_together
 
 Scarce = Literal["error", "keep"]
 STORES_VALUES = FolderUse(refused="its buffer stores more than nodes")
@@ -61,8 +54,12 @@ class MemoryMethod(Method, ABC):
 
     def check(self, task: Task) -> None:
         """Raise an error if a class has fewer than e training nodes, unless all of them may be kept."""
-        hint = "; scarce='keep' (--scarce keep) remembers all nodes of such a class"
-        check_per_class(task, 1 if self.scarce == "keep" else self.per_class, hint)
+        for c, count in task.train_counts.items():
+            if count < (1 if self.scarce == "keep" else self.per_class):
+                raise InputError(
+                    f"{task.name}: class {c} has {count} training node(s), fewer than per_class (e) = "
+                    f"{self.per_class}; scarce='keep' (--scarce keep) remembers all nodes of such a class"
+                )
         self.buffer.check(task)
 
     def parts(self, learner: LearnerView, task: Task) -> list[Examples]:
@@ -115,11 +112,8 @@ class SelectorMethod(MemoryMethod):
             raise InputError("selector_options require a selector given by name; this selector is an instance")
         else:
             self.selector = selector
+        self.leaky = self.selector.leaky
         self.chosen: Selection | None = None
-
-    @property
-    def leaky(self) -> bool:  # type: ignore[override]
-        return self.selector.leaky
 
     def select(self, learner: LearnerView, task: Task, trained_on: Examples) -> Selection:
         selection, self.chosen = self.chosen, None

@@ -8,7 +8,6 @@ from ergnn.replay.selectors.base import (
     SelectionContext,
     Selector,
     best_per_class,
-    check_per_class,
     select_together,
 )
 
@@ -20,6 +19,5 @@ __all__ = [
     "SelectionContext",
     "Selector",
     "best_per_class",
-    "check_per_class",
     "select_together",
 ]

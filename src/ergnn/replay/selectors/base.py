@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -111,67 +110,53 @@ class Selection:
     info: dict[str, Any] = field(default_factory=dict)
 
 
-class Selector(ABC):
+class Selector:
     """Chooses e training nodes per class after a task is learned.
 
-    Most selectors only implement :meth:`score`; a selector that chooses nodes jointly overrides :meth:`select`.
+    Most selectors only implement :meth:`score`; a selector that chooses nodes jointly implements :meth:`select`.
+
+    Attributes:
+        leaky: whether the choice depends on test labels.
+        space: the space in which candidates, and no other nodes, are compared, if any.
     """
 
-    @property
-    def leaky(self) -> bool:
-        """Whether the choice depends on test labels."""
-        return False
+    leaky: bool = False
+    space: Space | None = None
 
-    @property
-    def reads_embeddings(self) -> bool:
-        """Whether :meth:`SelectionContext.embed` is called, for candidates only."""
-        return False
-
-    @property
-    def batch_key(self) -> Hashable:
-        """Selectors with equal keys may share one call of :meth:`select_together`; None for no such call."""
-        return None
-
-    @abstractmethod
     def score(self, context: SelectionContext) -> Tensor:
         """Score each of ``context.nodes``; larger is better."""
+        raise NotImplementedError(f"{type(self).__name__} has neither score() nor select()")
 
     def select(self, context: SelectionContext) -> Selection:
         return best_per_class(self.score(context), context)
 
     def select_together(self, contexts: Sequence[SelectionContext]) -> list[Selection]:
-        """Select for several models that were trained side by side; equal to :meth:`select` up to rounding."""
+        """Select for several models that were trained side by side; equal to :meth:`select` up to rounding.
+
+        A selector that overrides it has hashable attributes: those with equal ones share a call.
+        """
         return [self.select(context) for context in contexts]
 
 
 def select_together(selectors: Sequence[Selector], contexts: Sequence[SelectionContext]) -> list[Selection]:
     """Apply a selector to each of several models trained side by side, sharing passes for embeddings and influence."""
     contexts = list(contexts)
-    reading = [i for i, selector in enumerate(selectors) if selector.reads_embeddings]
+    spaces = [selector.space for selector in selectors]
+    reading = [i for i, space in enumerate(spaces) if isinstance(space, Space) and space.name == "embedding"]
     for graph in {id(contexts[i].graph): contexts[i].graph for i in reading}.values():
         group = [i for i in reading if contexts[i].graph is graph]
         models = [model for i in group if isinstance(model := contexts[i].model, Backbone)]
         for i, value in zip(group, embed_together(models, graph, [contexts[i].nodes for i in group]), strict=True):
             contexts[i] = replace(contexts[i], embeddings=value)
-    groups: dict[Hashable, list[int]] = {}
+    groups: dict[Any, list[int]] = {}
     for i, selector in enumerate(selectors):
-        groups.setdefault(i if selector.batch_key is None else selector.batch_key, []).append(i)
+        alone = type(selector).select_together is Selector.select_together
+        groups.setdefault(i if alone else (type(selector), *vars(selector).items()), []).append(i)
     chosen: dict[int, Selection] = {}
     for group in groups.values():
         selections = selectors[group[0]].select_together([contexts[i] for i in group])
         chosen.update(zip(group, selections, strict=True))
     return [chosen[i] for i in range(len(selectors))]
-
-
-def check_per_class(task: Task, per_class: int, hint: str = "") -> None:
-    """Raise an error before training if a class has fewer than e nodes; ``hint`` suggests a solution."""
-    if per_class < 1:
-        raise InputError(f"per_class (e) is {per_class}; it must be 1 or more")
-    for c, count in task.train_counts.items():
-        if count < per_class:
-            raise InputError(
-                f"{task.name}: class {c} has {count} training node(s), fewer than per_class (e) = {per_class}{hint}"
-            )
 
 
 def best_per_class(scores: Tensor, context: SelectionContext) -> Selection:
@@ -198,22 +183,26 @@ def best_per_class(scores: Tensor, context: SelectionContext) -> Selection:
     return Selection(context.nodes[index.to(device)], scores[index].float().cpu(), {"tie_rate": tie_rate})
 
 
+@dataclass(frozen=True)
 class Space:
     """The space in which nodes are compared.
 
     Args:
-        space: ``feature`` (x_i) or ``embedding`` (h_i, the input of the output layer).
+        name: ``feature`` (x_i) or ``embedding`` (h_i, the input of the output layer).
         distance: ``euclidean``, or ``cosine`` (1 − cos).
         normalize: divide each vector by its length first.
     """
 
-    def __init__(self, space: SpaceName, distance: Distance, normalize: bool) -> None:
-        check_choice("space", space, SpaceName)
-        check_choice("distance", distance, Distance)
-        self.space, self.distance, self.normalize = space, distance, normalize
+    name: SpaceName
+    distance: Distance
+    normalize: bool
+
+    def __post_init__(self) -> None:
+        check_choice("space", self.name, SpaceName)
+        check_choice("distance", self.distance, Distance)
 
     def vectors(self, context: SelectionContext, nodes: Tensor) -> Tensor:
-        rows = context.graph.rows(nodes) if self.space == "feature" else context.embed(nodes)
+        rows = context.graph.rows(nodes) if self.name == "feature" else context.embed(nodes)
         rows = rows.double()
         return F.normalize(rows, dim=1) if self.normalize else rows
 

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ergnn.config.errors import InputError
+from ergnn.config.errors import InputError, check_between
 from ergnn.config.registry import inherit_options
 from ergnn.replay.selectors import SELECTORS
-from ergnn.replay.selectors.base import (
-    Distance,
-    Selection,
-    SelectionContext,
-    Selector,
-    Space,
-    SpaceName,
-    best_per_class,
-)
+from ergnn.replay.selectors.base import Distance, Selection, SelectionContext, Selector, Space, best_per_class
 
 SAMPLE = 2000
 """Maximum number of nodes per side for the estimate of the distance quantile."""
@@ -28,8 +21,9 @@ PARTS = 32
 """Chunks of the other classes' nodes; candidates are pruned after each chunk."""
 
 
-class Coverage(Selector):
-    """Lowest ``|N(v_i)|``, ``N(v_i) = {v_j : dist(v_i, v_j) < d, y_i ≠ y_j}``, over the task's training nodes.
+@SELECTORS.register("cm", help="fewest nodes of other classes nearby, in feature space (coverage maximization)")
+class FeatureCoverage(Selector):
+    """CM: lowest ``|N(v_i)|``, ``N(v_i) = {v_j : dist(v_i, v_j) < d, y_i ≠ y_j}``, over the task's training nodes.
 
     The effect of a fixed d depends on the graph (with 0.5, all nodes with bag-of-words features tie), so d is by
     default a quantile of the distances between nodes of different classes. Ties are still frequent: they are broken by
@@ -37,31 +31,25 @@ class Coverage(Selector):
     recorded instead, as ``counted``.
 
     Args:
-        space: ``feature`` or ``embedding``.
         d: the distance; None for the quantile.
         quantile: quantile of the distances between training nodes of different classes.
         distance: ``euclidean`` or ``cosine``.
         normalize: divide each vector by its length first.
     """
 
+    space: Space
+
     def __init__(
         self,
-        space: SpaceName = "feature",
         d: float | None = None,
         quantile: float = 0.5,
         distance: Distance = "euclidean",
         normalize: bool = False,
     ) -> None:
-        if not 0.0 < quantile < 1.0:
-            raise InputError(f"quantile is {quantile}; it must lie between 0 and 1")
-        if d is not None and not d > 0:
-            raise InputError(f"d is {d}; a distance must be above 0")
-        self.space = Space(space, distance, normalize)
+        check_between(0, 1, quantile=quantile)
+        check_between(0, float("inf"), d=d)
+        self.space = Space("feature", distance, normalize)
         self.d, self.quantile = d, quantile
-
-    @property
-    def reads_embeddings(self) -> bool:
-        return self.space.space == "embedding"
 
     def score(self, context: SelectionContext) -> Tensor:
         return self._score(context, None)[0]
@@ -132,19 +120,11 @@ class Coverage(Selector):
         return float(between.kthvalue(place).values)
 
 
-@SELECTORS.register("cm", help="fewest nodes of other classes nearby, in feature space (coverage maximization)")
-class FeatureCoverage(Coverage):
-    """CM: coverage of the feature space."""
-
-    @inherit_options(Coverage, "space")
-    def __init__(self, **options: Any) -> None:
-        super().__init__("feature", **options)
-
-
 @SELECTORS.register("cm*", aliases=("cm-star",), help="fewest nodes of other classes nearby, in embedding space")
-class EmbeddingCoverage(Coverage):
+class EmbeddingCoverage(FeatureCoverage):
     """CM*: coverage of the embedding space."""
 
-    @inherit_options(Coverage, "space")
+    @inherit_options(FeatureCoverage)
     def __init__(self, **options: Any) -> None:
-        super().__init__("embedding", **options)
+        super().__init__(**options)
+        self.space = replace(self.space, name="embedding")

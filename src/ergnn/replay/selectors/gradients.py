@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ergnn.config.errors import InputError, check_at_least, check_choice
-from ergnn.config.registry import inherit_options
+from ergnn.config.errors import InputError, check_choice
 from ergnn.engine.objective import FieldObjective, Objective, make_objective
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
@@ -28,6 +27,8 @@ from ergnn.replay.selectors.ridge import Ridge
 
 CHUNK = 64
 """Examples per joint receptive field."""
+BLOCK_BYTES = 2**30
+"""Maximum size of the gradients of a block of candidates; with more blocks, gradients are computed repeatedly."""
 
 Target = Literal["val", "train"]
 Values = Callable[[Tensor, Tensor], Tensor]
@@ -59,18 +60,14 @@ def _matrices(layer: nn.Module, prefix: str, required: bool = True) -> list[str]
 
 def gradients(model: nn.Module, examples: Examples, values: Values) -> Iterator[Tensor]:
     """Yield ``∇_{W1} value_i`` of every example, in evaluation mode."""
-    for chunk in _chunks(examples):
-        of_examples, weights = _values(model, chunk, values)
+    for of_examples, weights in _values(model, examples, values):
         for value in of_examples:
             yield _gradient(value, weights)
 
 
 def summed_gradient(model: nn.Module, examples: Examples, values: Values) -> Tensor:
     """Compute ``Σ_i ∇_{W1} value_i``, ``[size of W1]``."""
-    sums = []
-    for chunk in _chunks(examples):
-        of_examples, weights = _values(model, chunk, values)
-        sums.append(_gradient(of_examples.sum(), weights))
+    sums = [_gradient(of_examples.sum(), weights) for of_examples, weights in _values(model, examples, values)]
     return torch.stack(sums).sum(0)
 
 
@@ -79,12 +76,15 @@ def _chunks(examples: Examples) -> list[Examples]:
     return [examples[index] for index in indices]
 
 
-def _values(model: nn.Module, examples: Examples, values: Values) -> tuple[Tensor, list[Tensor]]:
-    objective = make_objective([model], [examples])
-    params = objective.parameters()
-    weights = [params[name].requires_grad_() for name in first_layer_names(model, objective)]
-    with torch.enable_grad():
-        return values(objective.logits(params), objective.targets), weights
+def _values(model: nn.Module, examples: Examples, values: Values) -> Iterator[tuple[Tensor, list[Tensor]]]:
+    """Yield the values of a chunk of examples, and W1."""
+    for chunk in _chunks(examples):
+        objective = make_objective([model], [chunk])
+        params = objective.parameters()
+        weights = [params[name].requires_grad_() for name in first_layer_names(model, objective)]
+        with torch.enable_grad():
+            of_examples = values(objective.logits(params), objective.targets)
+        yield of_examples, weights
 
 
 def _gradient(value: Tensor, weights: list[Tensor]) -> Tensor:
@@ -155,23 +155,14 @@ class LinearizedRidge(Ridge):
 
     To first order, training on the nodes S again changes the margins of all others by ``f_S``. Two classes share one
     margin (that of the second class); with more, each class has its own margin and kernel.
-
-    Args:
-        memory: MiB for the candidates' gradients; with less, the gradients of the others are computed repeatedly.
     """
-
-    @inherit_options(Ridge)
-    def __init__(self, *, memory: int = 1024, **options: Any) -> None:
-        check_at_least(1, memory=memory)
-        super().__init__(**options)
-        self.memory = memory
 
     def kernel(self, context: SelectionContext, candidates: Tensor, others: Tensor) -> Tensor:
         columns = context.heads.columns(context.task.id, candidates.device)[0]
         objective = make_objective([context.model], [_examples(context, candidates[:1])])
         params = objective.parameters()
         size = sum(params[name].numel() for name in first_layer_names(context.model, objective))
-        blocks = candidates.split(max(1, self.memory * 2**20 // (8 * size)))
+        blocks = candidates.split(max(1, BLOCK_BYTES // (8 * size)))
         functions = range(columns.numel()) if columns.numel() > 2 else [columns.numel() - 1]
         kernels = []
         for c in functions:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from ergnn.config.errors import InputError
+from ergnn.config.errors import check_between
 from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import Selection, SelectionContext, Selector, Space, SpaceName
 
@@ -28,6 +28,8 @@ class GreedySelector(Selector):
         normalize: divide each vector by its length first.
     """
 
+    space: Space
+
     def __init__(self, space: SpaceName = "embedding", normalize: bool = False) -> None:
         self.space = Space(space, "euclidean", normalize)
 
@@ -40,30 +42,14 @@ class GreedySelector(Selector):
             sizes: number of rows of each class.
         """
 
-    @property
-    def reads_embeddings(self) -> bool:
-        return self.space.space == "embedding"
-
-    @property
-    def batch_key(self) -> Hashable:
-        options = {**vars(self), "space": tuple(vars(self.space).items())}
-        return type(self), *options.items()
-
-    def score(self, context: SelectionContext) -> Tensor:
-        """The value of every node as the first choice."""
-        scores = torch.empty(context.nodes.numel(), dtype=torch.float64, device=context.nodes.device)
-        for c in context.task.classes:
-            members = context.labels == c
-            vectors = self.space.vectors(context, context.nodes[members])
-            scores[members] = self._values([vectors])(context.nodes[:0].view(1, 0))[0].double()
-        return scores
-
     def select(self, context: SelectionContext) -> Selection:
         return self.select_together([context])[0]
 
     def select_together(self, contexts: Sequence[SelectionContext]) -> list[Selection]:
         classes = [(context, nodes) for context in contexts for nodes in _shuffled_classes(context)]
-        values = self._values([self.space.vectors(*one) for one in classes])
+        sizes = torch.tensor([nodes.numel() for _, nodes in classes], device=contexts[0].nodes.device)
+        vectors = [self.space.vectors(context, nodes) for context, nodes in classes]
+        values = self.values(pad_sequence(vectors, batch_first=True), sizes)
         most = [min(context.per_class, nodes.numel()) for context, nodes in classes]
         rows = torch.zeros(len(classes), max(most), dtype=torch.long, device=contexts[0].nodes.device)
         scores = rows.double()
@@ -79,10 +65,6 @@ class GreedySelector(Selector):
             of_context = slice(start, start := start + len(context.task.classes))
             selections.append(Selection(torch.cat(chosen[of_context]), torch.cat(best[of_context])))
         return selections
-
-    def _values(self, vectors: Sequence[Tensor]) -> Values:
-        sizes = torch.tensor([rows.size(0) for rows in vectors], device=vectors[0].device)
-        return self.values(pad_sequence(list(vectors), batch_first=True), sizes)
 
 
 def _shuffled_classes(context: SelectionContext) -> list[Tensor]:
@@ -151,8 +133,7 @@ class CoverageDiversity(GreedySelector):
     """
 
     def __init__(self, ratio: float = 0.1, space: SpaceName = "embedding", normalize: bool = False) -> None:
-        if not 0.0 < ratio < float("inf"):
-            raise InputError(f"ratio is {ratio}; it must be above 0")
+        check_between(0, float("inf"), ratio=ratio)
         super().__init__(space, normalize)
         self.ratio = ratio
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from ergnn.config.errors import InputError, check_at_least, check_choice
+from ergnn.config.errors import check_at_least, check_between, check_choice
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.curvature import Curvature, CurvatureKind, gradient, influence_together
 from ergnn.engine.objective import can_be_stacked, make_objective
@@ -60,22 +60,11 @@ class Influence(Selector):
         check_choice("curvature", curvature, CurvatureKind)
         check_at_least(0, damping=damping, rank=rank)
         check_at_least(1, max_iterations=max_iterations)
-        if tolerance is not None and not 0 < tolerance < 1:
-            raise InputError(f"tolerance is {tolerance}; it must lie between 0 and 1")
-        self.target, self.sign, self.normalize = target, sign, normalize
+        check_between(0, 1, tolerance=tolerance)
+        self.target, self.sign, self.normalize, self.leaky = target, sign, normalize, target == "test"
         self.curvature, self.damping = curvature, damping
         self.tolerance, self.max_iterations = tolerance, max_iterations
         self.rank = rank
-
-    @property
-    def leaky(self) -> bool:
-        return self.target == "test"
-
-    @property
-    def batch_key(self) -> Hashable:
-        """All options; solves with other matrices and preconditioners are done one by one."""
-        simple = self.curvature == "gauss-newton" and not (self.normalize or self.rank)
-        return (type(self), *vars(self).items()) if simple else None
 
     def score(self, context: SelectionContext) -> Tensor:
         return self._score(context)[0]
@@ -84,10 +73,11 @@ class Influence(Selector):
         return self._selection(context, *self._score(context))
 
     def select_together(self, contexts: Sequence[SelectionContext]) -> list[Selection]:
-        lead = contexts[0]
+        """Solve all systems at once; those with other matrices and preconditioners one by one."""
+        lead, simple = contexts[0], self.curvature == "gauss-newton" and not (self.normalize or self.rank)
         trained, heads = [context.trained_on for context in contexts], torch.unique(lead.trained_on.heads).tolist()
         models = [context.model for context in contexts]
-        if len(contexts) == 1 or adjacency_of(lead.graph).is_large or not can_be_stacked(models):
+        if not simple or len(contexts) == 1 or adjacency_of(lead.graph).is_large or not can_be_stacked(models):
             return [self.select(context) for context in contexts]
         objective = make_objective(models, trained, heads)
         target = make_objective(models, [context.examples(self.target) for context in contexts], heads)

@@ -6,27 +6,27 @@ import torch
 from torch import Tensor
 
 from ergnn.replay.selectors import SELECTORS
-from ergnn.replay.selectors.base import Distance, SelectionContext, Selector, Space, SpaceName
+from ergnn.replay.selectors.base import Distance, SelectionContext, Selector, Space
 
 CHUNK = 8192
 """Nodes per chunk of vectors."""
 
 
-class MeanOfFeature(Selector):
-    """Nodes closest to the prototype ``c_l = 1/|S_l| Σ_{i∈S_l} x_i`` of their class (or of ``h_i``).
+@SELECTORS.register("mf", help="closest to the class mean of features (mean of feature)")
+class FeatureMean(Selector):
+    """MF: closest to the mean of features of their class, the prototype ``c_l = 1/|S_l| Σ_{i∈S_l} x_i``.
+
+    Feature vectors are first scaled to length 1: among raw bags of words, the shortest are closest to the mean.
 
     Args:
-        space: ``feature`` or ``embedding``.
         distance: ``euclidean`` or ``cosine``.
         normalize: divide each vector by its length before the mean is computed.
     """
 
-    def __init__(self, space: SpaceName = "feature", distance: Distance = "euclidean", normalize: bool = False) -> None:
-        self.space = Space(space, distance, normalize)
+    space: Space
 
-    @property
-    def reads_embeddings(self) -> bool:
-        return self.space.space == "embedding"
+    def __init__(self, distance: Distance = "euclidean", normalize: bool = True) -> None:
+        self.space = Space("feature", distance, normalize)
 
     def score(self, context: SelectionContext) -> Tensor:
         labels = context.labels
@@ -42,20 +42,9 @@ class MeanOfFeature(Selector):
         return scores
 
 
-@SELECTORS.register("mf", help="closest to the class mean of features (mean of feature)")
-class FeatureMean(MeanOfFeature):
-    """MF: closest to the class mean of features.
-
-    Feature vectors are first scaled to length 1: among raw bags of words, the shortest are closest to the mean.
-    """
-
-    def __init__(self, distance: Distance = "euclidean", normalize: bool = True) -> None:
-        super().__init__("feature", distance, normalize)
-
-
 @SELECTORS.register("mf*", aliases=("mf-star",), help="closest to the class mean of embeddings")
-class EmbeddingMean(MeanOfFeature):
+class EmbeddingMean(FeatureMean):
     """MF*: closest to the class mean of embeddings."""
 
     def __init__(self, distance: Distance = "euclidean", normalize: bool = False) -> None:
-        super().__init__("embedding", distance, normalize)
+        self.space = Space("embedding", distance, normalize)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ergnn.config.errors import InputError, check_at_least
+from ergnn.config.errors import check_at_least, check_between
 from ergnn.replay.selectors.base import Selection, SelectionContext, Selector
 
 TIE = 1e-9
@@ -165,9 +165,7 @@ class Ridge(Selector):
     ) -> None:
         check_at_least(1, pool=pool, targets=targets)
         check_at_least(0, restarts=restarts)
-        for option, number in (("ridge", ridge), ("sharpness", sharpness)):
-            if not 0 < number < float("inf"):
-                raise InputError(f"{option} is {number}; it must be above 0, and finite")
+        check_between(0, float("inf"), ridge=ridge, sharpness=sharpness)
         self.pool, self.targets, self.restarts = pool, targets, restarts
         self.ridge, self.sharpness = ridge, sharpness
 
@@ -177,14 +175,6 @@ class Ridge(Selector):
 
         One kernel for all functions, or (with more than two classes) one per function.
         """
-
-    def score(self, context: SelectionContext) -> Tensor:
-        """Compute ``Q({v})`` of every candidate alone; λ is computed per chunk of ``pool`` candidates."""
-        scores = []
-        for part in torch.arange(context.nodes.numel(), device=context.nodes.device).split(self.pool):
-            problem = self.problem(context, context.nodes[part])
-            scores.append(problem.qualities([], torch.arange(part.numel(), device=part.device)))
-        return torch.cat(scores)
 
     def select(self, context: SelectionContext) -> Selection:
         generator = context.generator()
