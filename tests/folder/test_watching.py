@@ -15,7 +15,7 @@ from ergnn.folder.inspection import fit_unknown
 from ergnn.folder.page import folder_page
 from ergnn.learning.watch import calibration, drift_test, node_aspects
 from ergnn.serve.live import LiveWatch
-from folder.growing import objects, own_graph, quick
+from folder.growing import nodes_of, objects, own_graph, quick
 
 CLASSES = ("a", "b")
 
@@ -88,16 +88,17 @@ def test_calibration_is_that_of_predictions(folder: LearnerFolder) -> None:
 def test_requests_are_watched_in_windows(folder: LearnerFolder) -> None:
     with folder.snapshot() as snapshot:
         live = LiveWatch(snapshot, window=90)
-        known = live.add(snapshot, [f"n{i}" for i in range(0, 60)])
-        assert live.summary() == {"nodes": 60, "unknown": sum(known), "windows": 0, "alarms": 0, "drift": None}
-        live.add(snapshot, [f"n{i}" for i in range(300, 330)])
-        assert live.summary()["windows"] == 1
-        strange, edges = update(5000, 100, shift=6.0, kind=4)
-        found = live.add(snapshot, nodes=strange, edges=edges)
-        assert len(found) == 100
-        assert live.summary()["alarms"] >= 1
-        assert live.summary()["drift"]["alarm"]
-        assert live.add(snapshot, []) == []
+        live.add(snapshot, nodes_of([f"n{i}" for i in range(0, 60)]))
+        assert live.unknown < 20
+        assert live.summary() == {"nodes": 60, "unknown": live.unknown, "windows": 0, "alarms": 0}
+        live.add(snapshot, nodes_of([f"n{i}" for i in range(300, 330)]))
+        assert live.windows == 1
+        known = live.unknown
+        live.add(snapshot, *update(5000, 100, shift=6.0, kind=4))
+        assert live.nodes == 190
+        assert live.unknown - known > 50
+        assert live.alarms >= 1
+        assert live.drift.alarm
 
 
 def test_nodes_of_a_new_class_are_called_unknown(tmp_path: Path) -> None:

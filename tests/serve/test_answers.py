@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
+from prometheus_client import generate_latest
 
 from ergnn.folder import LearnerFolder, Settings
 from ergnn.folder.why import audit_labels, explain_nodes, suggest_nodes
@@ -158,19 +159,19 @@ def test_new_nodes_of_requests_are_watched(reader: TestClient) -> None:
 def test_figures_are_absent_until_they_are_computed() -> None:
     """A zero before the first inspection would look like a forgotten memory or a perfect calibration."""
     metrics = Metrics()
-    assert b"ergnn_remembered_nodes" not in metrics.text()
-    found: dict[str, Any] = {
+    assert b"ergnn_remembered_nodes" not in generate_latest(metrics.registry)
+    metrics.inspection = {
         "graph": {"nodes": 3, "edges": 2, "labeled": 1, "features": None},
         "buffer": [1, 2],
         "per_class": [],
         "watch": {"drift": None, "calibration": {"ece": 0.25}, "unknown": None},
         "updates": [],
     }
-    metrics.show(found)
-    assert b"ergnn_remembered_nodes 2.0" in metrics.text()
-    assert b"ergnn_calibration_error 0.25" in metrics.text()
-    metrics.show(found | {"watch": {"drift": None, "calibration": None, "unknown": None}})
-    assert b"ergnn_calibration_error" not in metrics.text()
+    text = generate_latest(metrics.registry)
+    assert b"ergnn_remembered_nodes 2.0" in text
+    assert b"ergnn_calibration_error 0.25" in text
+    metrics.inspection["watch"]["calibration"] = None
+    assert b"ergnn_calibration_error" not in generate_latest(metrics.registry)
 
 
 def test_explanations_are_those_of_the_folder(tmp_path: Path) -> None:

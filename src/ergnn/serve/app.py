@@ -12,56 +12,38 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 
 from ergnn import __version__
 from ergnn.config.errors import BusyError, FolderError, InputError
+from ergnn.data.partial import find_all
 from ergnn.folder import why
 from ergnn.folder.page import folder_page
 from ergnn.folder.spool import IDS, OUTCOMES, Job
+from ergnn.folder.update import prepare_update
 from ergnn.pages.page import render_page
 from ergnn.serve import requests as schema
 from ergnn.serve.guard import Guard, one_line, problem
 from ergnn.serve.service import Service
-from ergnn.serve.uploads import JSON, TYPES, MediaTypeError, read_upload, save_upload
+from ergnn.serve.uploads import FORM, JSON, TYPES, MediaTypeError, media_type, read_upload, save_upload
 
 SMALL = 256
 """Maximum number of known ids that are looked up without a thread."""
 MOST_EXPLAINED = 100
 """Maximum number of nodes to explain in a request."""
 ERRORS: dict[int | str, dict[str, Any]] = {
-    code: {"model": schema.Problem, "description": text}
-    for code, text in {
-        401: "the token is missing or wrong",
-        404: "unknown update or version",
-        409: "impossible in the present state",
-        413: "limit exceeded",
-        415: "unsupported format",
-        422: "invalid request",
-        503: "too many requests, or timeout",
-        507: "the disk is full",
-    }.items()
+    code: {"model": schema.Problem} for code in (401, 404, 409, 413, 415, 422, 503, 507)
 }
-UpdateId = Annotated[str, Path(pattern="^[0-9]{1,12}$")]
-UPLOAD = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "properties": {
-                        "nodes": {"type": "string", "format": "binary"},
-                        "edges": {"type": "string", "format": "binary"},
-                        "name": {"type": "string"},
-                    },
-                }
-            },
-            JSON: {"schema": {"type": "object", "properties": {key: {"type": "array"} for key in ("nodes", "edges")}}},
-            **{kind: {"schema": {"type": "string", "format": "binary"}} for kind in TYPES},
-        },
-    }
+UpdateId = Annotated[int, Path(ge=1)]
+FILE = {"type": "string", "format": "binary"}
+BODIES = {
+    FORM: {"type": "object", "properties": {"nodes": FILE, "edges": FILE, "name": {"type": "string"}}},
+    JSON: {"type": "object", "properties": {key: {"type": "array"} for key in ("nodes", "edges")}},
+    **dict.fromkeys(TYPES, FILE),
 }
+UPLOAD = {"requestBody": {"required": True, "content": {kind: {"schema": body} for kind, body in BODIES.items()}}}
+"""What an update may be, for the description of the interface."""
 
 
 def make_app(service: Service, token: str | None = None) -> FastAPI:
@@ -91,7 +73,7 @@ def make_app(service: Service, token: str | None = None) -> FastAPI:
 def _add_errors(app: FastAPI, service: Service) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        kind = media_type(request.headers.get("content-type"))
         if kind != JSON and any(one["loc"][:1] == ("body",) for one in error.errors()):
             return problem(415, f"send content-type: {JSON}" + (f" (not {kind[:60]})" if kind else ""))
         return problem(422, schema.first_error(error.errors()))
@@ -170,7 +152,7 @@ def _add_reading(app: FastAPI, service: Service) -> None:
     @app.get("/metrics", response_class=Response)
     async def metrics() -> Response:
         """Return figures for Prometheus."""
-        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
 def _add_explaining(app: FastAPI, service: Service) -> None:
@@ -202,9 +184,9 @@ def _add_explaining(app: FastAPI, service: Service) -> None:
         return await answer(why.suggest_nodes, count, None, by)
 
 
-async def _job(service: Service, id: str) -> Job:
+async def _job(service: Service, id: int) -> Job:
     await service.answer(service.spool.refresh)
-    if (job := service.spool.jobs.get(int(id))) is None:
+    if (job := service.spool.jobs.get(id)) is None:
         raise HTTPException(404, f"unknown update {id}; outcomes of the newest {OUTCOMES} are kept")
     return job
 
@@ -236,13 +218,13 @@ def _add_writing(app: FastAPI, service: Service) -> None:
         order of arrival; see `/updates/{id}`. A body of JSON or JSON lines may contain both nodes and edges."""
         check_queue()
         with service.spool.incoming() as directory:
-            name = await save_upload(request, directory)
+            name = await save_upload(request, directory, name, table)
             idle = not service.spool.unfinished()
 
             def check() -> None:
                 tables = read_upload(directory, service.limits.tables)
                 if idle:  # otherwise a queued update may add nodes that this one refers to
-                    service.served.check(*tables)
+                    prepare_update(service.served.snapshot, *tables)
 
             await service.answer(check)
             return _accepted(service, (await service.submit(directory, "observe", name)).number)
@@ -254,7 +236,7 @@ def _add_writing(app: FastAPI, service: Service) -> None:
         _check_rows(service, ids=len(body.ids))
         ids = list(dict.fromkeys(schema.texts(body.ids)))
         if not service.spool.unfinished():
-            service.served.find(ids)
+            find_all(service.served.snapshot.graph, ids)
         with service.spool.incoming() as directory:
             (directory / IDS).write_text(json.dumps({"ids": ids, "retrain": body.retrain}), encoding="utf-8")
             return _accepted(service, (await service.submit(directory, "forget")).number)

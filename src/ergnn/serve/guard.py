@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hmac
 import logging
+from time import perf_counter
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -83,7 +84,8 @@ class Guard:
             if not status:  # otherwise a response has begun
                 await problem(code, text, headers)(scope, receive, watched)
 
-        with self.metrics.request(scope, lambda: status):
+        start = perf_counter()
+        with self.metrics.running.track_inprogress():
             try:
                 self._admit(scope, Headers(scope=scope), most)
                 self._running += 1
@@ -103,6 +105,10 @@ class Guard:
             except Exception:
                 LOG.exception("%s %s", scope["method"], scope["path"])
                 await refuse(500, "internal error; see the log of the server")
+        path = getattr(scope.get("route"), "path", "other")
+        method = scope["method"] if scope["method"] in ("GET", "POST", "HEAD") else "other"
+        self.metrics.requests.labels(method, path, status).inc()
+        self.metrics.seconds.labels(path).observe(perf_counter() - start)
 
     def _admit(self, scope: Any, headers: Headers, most: int) -> None:
         host, origin = headers.get("host", ""), headers.get("origin")

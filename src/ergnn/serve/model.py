@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
 
-from ergnn.data.partial import Array, PartialGraph, find_all
+from ergnn.data.partial import Array, PartialGraph
 from ergnn.data.tables.node_tables import EdgeTable, NodeTable
 from ergnn.folder import LearnerFolder, database, versions
 from ergnn.folder.graph import MemoryGraph
 from ergnn.folder.network import CHUNK
 from ergnn.folder.snapshot import Snapshot
-from ergnn.folder.update import prepare_update
 
 
 class TableLearner:
@@ -72,33 +72,22 @@ class ServedVersion:
         probabilities = np.concatenate([chunk[2] for chunk in chunks]) if chunks else np.empty((0, 0))
         return [name for chunk in chunks for name in chunk[0]], chunks[0][1] if chunks else [], probabilities
 
-    def find(self, ids: Sequence[str]) -> None:
-        """Refuse ids that are not in the graph."""
-        find_all(self.snapshot.graph, ids)
-
-    def check(self, nodes: NodeTable | None, edges: EdgeTable | None) -> None:
-        """Refuse tables that cannot be added to this version."""
-        prepare_update(self.snapshot, nodes, edges)
-
 
 def load_version(folder: LearnerFolder) -> ServedVersion:
     """Read the current version into memory, with the probabilities of all nodes."""
     with folder.snapshot() as stored:
         graph = MemoryGraph(stored.graph)
         learner = TableLearner(stored.learner, graph, len(stored.classes))
-        rows = []
-        for number in versions.kept_versions(stored.connection):
-            row = {**vars(versions.read_version(stored.connection, number)), "version": number}
-            rows.append({**row, "current": number == stored.version.number})
-            del rows[-1]["state"], rows[-1]["number"], rows[-1]["next_node"]
-        return ServedVersion(replace(stored, graph=graph, learner=cast(Any, learner)), tuple(rows))
+        rows = [vars(versions.read_version(stored.connection, n)) for n in versions.kept_versions(stored.connection)]
+        shown = tuple(
+            {name: value for name, value in row.items() if name not in ("state", "number", "next_node")}
+            | {"version": row["number"], "current": row["number"] == stored.version.number}
+            for row in rows
+        )
+        return ServedVersion(replace(stored, graph=graph, learner=cast(Any, learner)), shown)
 
 
 def current_number(folder: LearnerFolder) -> int:
     """The number of the current version."""
-    with database.wrap_errors(folder.root):
-        connection = database.connect(folder.root)
-        try:
-            return versions.current_version(connection)[0]
-        finally:
-            connection.close()
+    with database.wrap_errors(folder.root), closing(database.connect(folder.root)) as connection:
+        return versions.current_version(connection)[0]

@@ -51,7 +51,6 @@ class Service:
         self.served: ServedVersion = load_version(self.folder)
         self._troubles: dict[str, str] = {}
         self._digests: set[str] = set()
-        self._inspected: dict[str, Any] | None = None
         self._live: LiveWatch | None = None
         self._watching = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -106,16 +105,16 @@ class Service:
     async def inspect(self) -> dict[str, Any]:
         """Result of ``ergnn inspect`` for the served version; computed once per version."""
         number = self.served.number
-        if self._inspected is None or self._inspected["version"] != number:
-            self._inspected = await self.load(self.folder.inspect, number)
-            self.metrics.show(self._inspected)
+        inspection = self.metrics.inspection
+        if inspection is None or inspection["version"] != number:
+            inspection = self.metrics.inspection = await self.load(self.folder.inspect, number)
             self._live = await self.load(self._start_watching, number)
-        return self._inspected
+        return inspection
 
     def _start_watching(self, number: int) -> LiveWatch:
         with self.folder.snapshot(number) as snapshot:
             live = LiveWatch(snapshot)
-        self.metrics.show_live(live.summary())
+        self.metrics.live = live.summary()
         return live
 
     def watch(self, version: ServedVersion, nodes: NodeTable, edges: EdgeTable | None) -> None:
@@ -126,8 +125,8 @@ class Service:
 
         def work() -> None:
             try:
-                live.add(version.snapshot, nodes=nodes, edges=edges)
-                self.metrics.show_live(live.summary())
+                live.add(version.snapshot, nodes, edges)
+                self.metrics.live = live.summary()
             except Exception:
                 LOG.exception("nodes of a request could not be watched")
             finally:

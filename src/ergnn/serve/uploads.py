@@ -8,16 +8,16 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from anyio import to_thread
+from starlette.datastructures import UploadFile
+from starlette.requests import Request
 
 from ergnn.config.errors import InputError
 from ergnn.data.tables import EdgeTable, Limits, NodeTable, read_edges, read_nodes
 from ergnn.data.tables.sources import GZ, read_bytes
 from ergnn.folder.spool import JSON_LINES, TABLES
-
-if TYPE_CHECKING:
-    from starlette.datastructures import UploadFile
-    from starlette.requests import Request
+from ergnn.serve.requests import json_lines, to_json_lines
 
 TYPES = {
     "text/csv": ".csv",
@@ -27,8 +27,8 @@ TYPES = {
     "application/jsonl": JSON_LINES,
 }
 """Media types, and the suffixes of the files that they are saved to."""
-JSON = "application/json"
-ENDINGS = (*dict.fromkeys(TYPES.values()), *(f"{kind}{GZ}" for kind in (".csv", ".tsv", JSON_LINES)))
+JSON, FORM = "application/json", "multipart/form-data"
+ENDINGS = (*(f"{kind}{GZ}" for kind in (".csv", ".tsv", JSON_LINES)), *dict.fromkeys(TYPES.values()))
 *PARTS, BOTH = TABLES
 """Names of files of a form, and of a file with nodes and edges."""
 
@@ -37,16 +37,18 @@ class MediaTypeError(InputError):
     """A body in an unsupported format."""
 
 
-async def save_upload(request: Request, directory: Path) -> str:
-    """Write the tables of a request to a folder; returns the name of the update, if given."""
-    from anyio import to_thread
+def media_type(content_type: str | None) -> str:
+    """The media type of a header, without parameters."""
+    return (content_type or "").partition(";")[0].strip().lower()
 
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+async def save_upload(request: Request, directory: Path, name: str, table: str) -> str:
+    """Write the tables of a request to a folder; returns the name of the update, which a form may contain."""
+    kind = media_type(request.headers.get("content-type"))
     packed = request.headers.get("content-encoding", "identity").strip().lower()
     if packed not in ("identity", "gzip") or (packed == "gzip" and TYPES.get(kind, ".parquet") == ".parquet"):
         raise MediaTypeError(f"content-encoding {packed[:60]!r} is not supported for {kind[:60]!r}")
-    name = request.query_params.get("name", "")
-    if kind == "multipart/form-data":
+    if kind == FORM:
         async with request.form(max_files=len(PARTS), max_fields=1) as form:
             for field, value in form.multi_items():
                 if field == "name" and isinstance(value, str):
@@ -56,20 +58,19 @@ async def save_upload(request: Request, directory: Path) -> str:
                 else:
                     raise InputError(f"part {field[:60]!r}: files 'nodes' and 'edges' and a field 'name' are allowed")
     elif kind == JSON:
-        from ergnn.serve.requests import to_json_lines
-
         lines = await to_thread.run_sync(to_json_lines, await request.body())
         (directory / f"{BOTH}{JSON_LINES}").write_bytes(lines or b"\n")
     elif kind in TYPES:
-        table = BOTH if TYPES[kind] == JSON_LINES else request.query_params.get("table", "nodes")
-        if table not in (*PARTS, BOTH):
+        table = BOTH if TYPES[kind] == JSON_LINES else table
+        if table not in TABLES:
             raise InputError(f"table is {table[:60]!r}; 'nodes' and 'edges' are allowed")
         with open(directory / f"{table}{TYPES[kind]}{GZ if packed == 'gzip' else ''}", "wb") as file:
             async for chunk in request.stream():
                 file.write(chunk)
     else:
-        allowed = ", ".join([JSON, "multipart/form-data", *TYPES])
-        raise MediaTypeError(f"content-type {kind[:60]!r} is not supported; allowed are {allowed}")
+        raise MediaTypeError(
+            f"content-type {kind[:60]!r} is not supported; allowed are {', '.join([JSON, FORM, *TYPES])}"
+        )
     if len(name) > 200 or re.search(r"[\x00-\x1f\x7f]", name):
         raise InputError("the name of the update is longer than 200 characters, or contains control characters")
     return name
@@ -77,9 +78,8 @@ async def save_upload(request: Request, directory: Path) -> str:
 
 def _save_file(upload: UploadFile, stem: Path) -> None:
     """Write a file of a form, in the format of its suffix or its media type."""
-    kind, name = (upload.content_type or "").partition(";")[0].strip().lower(), (upload.filename or "").lower()
-    fitting = [ending for ending in ENDINGS if name.endswith(ending)]
-    ending = max(fitting, key=len) if fitting else TYPES.get(kind)
+    name = (upload.filename or "").lower()
+    ending = next((ending for ending in ENDINGS if name.endswith(ending)), TYPES.get(media_type(upload.content_type)))
     if ending is None:
         raise MediaTypeError(f"part {stem.name!r}: the suffix of the file name must be one of {', '.join(ENDINGS)}")
     if any(stem.parent.glob(f"{stem.name}.*")):
@@ -90,25 +90,18 @@ def _save_file(upload: UploadFile, stem: Path) -> None:
 
 def read_upload(directory: Path, limits: Limits) -> tuple[NodeTable | None, EdgeTable | None]:
     """Read the tables that :func:`save_upload` wrote to a folder."""
-    nodes: list[NodeTable] = []
-    edges: list[EdgeTable] = []
+    nodes, edges = None, None
     for path in sorted(directory.iterdir(), reverse=True):
         table = path.name.partition(".")[0]
-        if table not in (*PARTS, BOTH):
-            continue
         if path.name.removesuffix(GZ).endswith(JSON_LINES):
-            from ergnn.serve.requests import json_lines
-
-            in_lines = json_lines(read_bytes(path, limits), limits, path.name)
-            for other, what in zip(reversed(in_lines), PARTS, strict=True):
-                if table == what and other is not None:
-                    raise InputError(f"{path.name}: contains more than {what}")
-            nodes += [in_lines[0]] if in_lines[0] is not None else []
-            edges += [in_lines[1]] if in_lines[1] is not None else []
+            new_nodes, new_edges = json_lines(read_bytes(path, limits), limits, path.name)
+            if {"nodes": new_edges, "edges": new_nodes}.get(table) is not None:
+                raise InputError(f"{path.name}: contains more than {table}")
+            nodes, edges = new_nodes or nodes, new_edges or edges
         elif table == "nodes":
-            nodes.append(read_nodes(path, limits=limits))
-        else:
-            edges.append(read_edges(path, limits=limits))
-    if not nodes and not edges:
+            nodes = read_nodes(path, limits=limits)
+        elif table == "edges":
+            edges = read_edges(path, limits=limits)
+    if nodes is None and edges is None:
         raise InputError("an update needs nodes, or edges, or both")
-    return nodes[0] if nodes else None, edges[0] if edges else None
+    return nodes, edges
