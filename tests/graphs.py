@@ -1,10 +1,17 @@
 """Small random graphs for tests."""
 
+from dataclasses import replace
+
 import torch
 from hypothesis import strategies as st
 
 from ergnn.data import Graph, splits
 from ergnn.data.graph import UNLABELED
+
+
+def sparse_x(graph: Graph) -> Graph:
+    """The same graph with features in CSR form."""
+    return replace(graph, x=graph.x.to_sparse_csr())
 
 
 def random_graph(

@@ -12,7 +12,7 @@ from analytic.dense import dense_phi, dense_s, dense_x
 from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency, Sketch
 from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.data import Graph
-from graphs import graphs, random_graph
+from graphs import graphs, random_graph, sparse_x
 
 MAPS = ("ppr", "hops")
 
@@ -24,7 +24,7 @@ def make(graph: Graph, name: str, sketch: int | None = None, block_bytes: int | 
 @given(graph=graphs(), name=st.sampled_from(MAPS), sparse=st.booleans(), seed=st.integers(0, 99))
 @settings(max_examples=50, deadline=None)
 def test_rows_and_scores_are_those_of_dense_matrices(graph: Graph, name: str, sparse: bool, seed: int) -> None:
-    graph = graph.with_sparse_x() if sparse else graph
+    graph = sparse_x(graph) if sparse else graph
     expected = dense_phi(name, dense_s(graph), dense_x(graph))
     features = make(graph, name)
     everything = torch.arange(graph.num_nodes)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ergnn.analytic.scaling import ColumnScales, number_columns
-from ergnn.data.tables.scale import CLIP, TEXT_LENGTH
+from ergnn.data.scale import CLIP, TEXT_LENGTH
 
 RNG = np.random.default_rng(0)
 WORDS = (RNG.random((300, 200)) < 0.05).astype(np.float32)

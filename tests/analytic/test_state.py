@@ -14,7 +14,7 @@ from ergnn.analytic.state import changed_nodes, reached
 from ergnn.config.errors import InputError
 from ergnn.data import Graph
 from ergnn.methods import METHODS
-from graphs import random_graph
+from graphs import random_graph, sparse_x
 
 N = 24
 
@@ -155,7 +155,7 @@ def test_changed_features_and_new_nodes_are_detected() -> None:
     assert changed_nodes(before, replace(before, x=x)).nonzero().flatten().tolist() == [4]
     grown = Graph(torch.cat([before.x, x[:1]]), before.edge_index, torch.cat([before.y, before.y[:1]]))
     assert changed_nodes(before, grown).nonzero().flatten().tolist() == [20]
-    assert bool(changed_nodes(before.with_sparse_x(), before.with_sparse_x()).all())
+    assert bool(changed_nodes(sparse_x(before), sparse_x(before)).all())
     weighted = replace(before, edge_weight=torch.ones(before.num_edges))
     weight = torch.ones(before.num_edges)
     weight[3] = 0.5

@@ -11,14 +11,14 @@ from torch_geometric.utils import to_undirected
 from ergnn import ContinualNodeClassifier, Learner
 from ergnn.config.errors import InputError
 from ergnn.data import Graph, Task
-from graphs import graphs
+from graphs import graphs, sparse_x
 
 
 def tiny(sparse: bool = False, **changes: torch.Tensor) -> Graph:
     x = torch.tensor([[1.0, 3.0, 0.0], [0.0, 0.0, 0.0], [0.0, 2.0, 2.0]])
     graph = Graph(x, torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 1, -1]), name="tiny")
     graph = replace(graph, **changes)
-    return graph.with_sparse_x() if sparse else graph
+    return sparse_x(graph) if sparse else graph
 
 
 @settings(max_examples=40, deadline=None)

@@ -2,7 +2,6 @@
 
 import gzip
 import struct
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -166,29 +165,9 @@ def test_invalid_options_are_rejected(root: Path) -> None:
         make_stream("permuted-mnist", root=root, num_tasks=0, dataset_options=SIZES)
 
 
-# --- without MNIST ---------------------------------------------------------------------------------------
-
-
-def test_the_bundled_digits_replace_missing_mnist_with_a_note(root: Path) -> None:
-    pytest.importorskip("sklearn")
-    stream, _, notes = make_stream("permuted-mnist", root=root / "nowhere", num_tasks=2)
-    assert stream.name == "permuted-digits"
-    assert notes[0].startswith("NOT MNIST: permuted-mnist: ")
-    task = stream[1]
-    assert (task.graph.num_features, task.test.numel()) == (64, 500)
-    assert task.train.numel() + task.val.numel() <= 1297
-    assert float(task.graph.x.max()) == 1.0
-
-
-def test_missing_mnist_and_scikit_learn_name_the_solution(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ergnn.data.datasets.mnist import bundled_digits
-
-    bundled_digits.cache_clear()
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(InputError, match=r"without mnist/MNIST/raw in ERGNN_DATA needs .*pip install 'ergnn\[sklearn"):
-        make_stream("permuted-mnist", root=root / "nowhere")
+def test_missing_files_are_named(root: Path) -> None:
     with pytest.raises(DataUnavailable, match="nor the cache folder has mnist/MNIST/raw"):
-        PermutedMNIST().load("seeded", root / "nowhere")
+        make_stream("permuted-mnist", root=root / "nowhere")
 
 
 # --- learning it -----------------------------------------------------------------------------------------

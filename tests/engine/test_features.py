@@ -13,7 +13,7 @@ from ergnn.engine.features import SparseFeatures, features_of
 from ergnn.engine.objective import FieldObjective
 from ergnn.engine.slots import SlotRows
 from ergnn.nn.backbones import BACKBONES
-from graphs import random_graph
+from graphs import random_graph, sparse_x
 from nn.cases import assert_near, labeled, messy_graphs, model_of
 
 
@@ -38,7 +38,7 @@ def test_features_are_sparse_if_few_are_non_zero() -> None:
     nodes = torch.tensor([3, 1])
     assert isinstance(features_of(mostly_zero(0.05), nodes), SparseFeatures)
     assert isinstance(features_of(mostly_zero(0.2), nodes), Tensor)
-    assert isinstance(features_of(mostly_zero(0.2).with_sparse_x(), nodes), SparseFeatures)
+    assert isinstance(features_of(sparse_x(mostly_zero(0.2)), nodes), SparseFeatures)
 
 
 @pytest.mark.parametrize("training", [False, True])

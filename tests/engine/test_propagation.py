@@ -9,6 +9,7 @@ from ergnn.config.errors import InputError
 from ergnn.data import Graph
 from ergnn.engine import adjacency, propagation
 from ergnn.engine.propagation import normalized_adjacency, propagate
+from graphs import sparse_x
 from nn.cases import assert_near, messy_graphs
 
 
@@ -45,7 +46,7 @@ def test_rows_of_the_power_equal_dense_matrices(hops: int) -> None:
     def check(graph: Graph) -> None:
         wanted = expected(graph, hops)
         nodes = torch.arange(graph.num_nodes).flip(0)[::2].repeat(2)
-        for each in (graph, graph.with_sparse_x()):
+        for each in (graph, sparse_x(graph)):
             assert_near(propagate(each, hops, dtype=torch.float64), wanted)
             assert_near(propagate(each, hops, nodes=nodes, dtype=torch.float64), wanted[nodes])
             assert propagate(each, hops, nodes=nodes[:0]).shape == (0, graph.num_features)

@@ -19,7 +19,7 @@ from ergnn.config.learner_config import TASK_UNKNOWN, LearnerConfig
 from ergnn.data import Graph, TaskStream
 from ergnn.engine.adjacency import Adjacency
 from ergnn.learning.learner import Learner
-from graphs import random_graph
+from graphs import random_graph, sparse_x
 
 pytest.importorskip("sklearn", reason="the extra sklearn is not installed")
 
@@ -120,7 +120,7 @@ def test_graphs_are_accepted_in_every_form(stream: TaskStream) -> None:
     expected = small().fit(graph, nodes).predict_proba(graph)
     for X, arguments in (
         (graph, {"y": mask}),
-        (graph.with_sparse_x(), {"y": nodes.tolist()}),
+        (sparse_x(graph), {"y": nodes.tolist()}),
         (data, {"y": torch.from_numpy(nodes)}),
         (data, {"nodes": nodes, "y": labels[nodes]}),
         (pair, {"nodes": nodes, "y": labels[nodes]}),

@@ -13,7 +13,7 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from ergnn.data.tables.scale import TEXT_LENGTH, Scale
+from ergnn.data.scale import TEXT_LENGTH, Scale
 
 FEW_COLUMNS = 64
 """Features with at most this many columns are columns of a table."""

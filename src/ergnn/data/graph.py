@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ergnn.config.errors import InputError
-from ergnn.data.csr import CsrEdges
+from ergnn.data.csr import CsrEdges, targets
 from ergnn.data.structure import DESCRIPTION, structural_features
 
 if TYPE_CHECKING:
@@ -115,14 +115,12 @@ class Graph:
                 raise InputError(
                     f"{self.name}: an edge has weight {float(bad[0]):g}; weights must be finite, 0 or more"
                 )
-        values = self.x.values() if self.is_sparse else self.x
-        parts = values.split(CHECKED if self.is_sparse else max(1, CHECKED // max(1, self.num_features)))
-        if not all(bool(torch.isfinite(part).all()) for part in parts):  # a memory-mapped file may not fit in memory
-            if self.is_sparse:
-                rows = torch.repeat_interleave(torch.arange(n, device=self.device), self.x.crow_indices().diff())
-                bad = rows[~torch.isfinite(values)]
-            else:
-                bad = torch.cat([(~torch.isfinite(part)).any(dim=1) for part in parts]).nonzero().flatten()
+        if self.is_sparse:
+            bad = targets(self.x.crow_indices())[~torch.isfinite(self.x.values())]
+        else:  # a memory-mapped file may not fit in memory
+            chunks = self.x.split(max(1, CHECKED // max(1, self.num_features)))
+            bad = torch.cat([~torch.isfinite(rows).all(dim=1) for rows in chunks]).nonzero().flatten()
+        if bad.numel():
             raise InputError(
                 f"{self.name}: NaN or infinite features on {bad.unique().numel()} node(s), "
                 f"the first is node {int(bad[0])}"
@@ -243,11 +241,8 @@ class Graph:
         if not self.is_sparse:
             return self.x[nodes]
         row, col, value = self._entries(nodes)
-        stored, shape = (value != 0).nonzero().flatten(), (nodes.numel(), self.num_features)
-        stored = stored[torch.argsort(row[stored] * self.num_features + col[stored])]  # ascending columns
-        count = torch.bincount(row[stored], minlength=nodes.numel())
-        rowptr = torch.cat([count.new_zeros(1), count.cumsum(0)])
-        return torch.sparse_csr_tensor(rowptr, col[stored].long(), value[stored], shape, check_invariants=False)
+        index, stored, shape = torch.stack([row, col]), value != 0, (nodes.numel(), self.num_features)
+        return torch.sparse_coo_tensor(index[:, stored], value[stored], shape).coalesce().to_sparse_csr()
 
     def _entries(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the row (position in ``nodes``), column and value of each stored feature of the nodes."""
@@ -261,17 +256,12 @@ class Graph:
     def dense_x(self) -> Tensor:
         return self.x.to_dense() if self.is_sparse else self.x
 
-    def with_sparse_x(self) -> Graph:
-        """Return the same graph with features in CSR form."""
-        return self if self.is_sparse else replace(self, x=self.x.to_sparse_csr())
-
     def row_normalized(self) -> Graph:
         """Divide features by their row sum (as GCN and GAT do for bags of words); empty rows stay zero."""
         if not self.is_sparse:
             return replace(self, x=self.x / self.x.sum(1, keepdim=True).clamp(min=1e-12))
-        ptr = self.x.crow_indices()
-        row = torch.repeat_interleave(torch.arange(self.num_nodes, device=ptr.device), ptr.diff())
-        value = self.x.values()
+        ptr, value = self.x.crow_indices(), self.x.values()
+        row = targets(ptr)
         total = value.new_zeros(self.num_nodes).index_add(0, row, value).clamp(min=1e-12)
         x = torch.sparse_csr_tensor(ptr, self.x.col_indices(), value / total[row], self.x.shape, check_invariants=False)
         return replace(self, x=x)

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ergnn.config.errors import InputError, truncate
+from ergnn.config.limits import Limits
 from ergnn.data.graph import UNLABELED, Graph, csr_tensor
 from ergnn.data.structure import features_of
-from ergnn.data.tables.limits import Limits
 
 Array = NDArray[Any]
 

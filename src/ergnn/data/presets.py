@@ -84,8 +84,7 @@ def make_stream(
     if isinstance(spec, StreamDataset):
         if split not in ("auto", "seeded"):
             raise PublicSplitUnavailable(f"{spec.name}: its tasks are sampled by seed; use split='seeded'")
-        stream, notes = spec.stream(split_seed, num_tasks, folder)
-        return PresetStream(stream, "seeded", notes)
+        return PresetStream(spec.stream(split_seed, num_tasks, folder), "seeded", ())
     tuned = spec.tuned_split(folder) if split == "tuned" else None
     loaded_split = "public" if split in ("validation", "folds") else split
     if sizes is not None or tuned is not None:

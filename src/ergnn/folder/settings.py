@@ -8,7 +8,7 @@ from typing import Any
 
 from ergnn.config.errors import InputError
 from ergnn.config.learner_config import TASK_UNKNOWN, LearnerConfig
-from ergnn.data.tables.limits import Limits
+from ergnn.config.limits import Limits
 
 METHOD_DEFAULTS: dict[str, dict[str, Any]] = {
     name: {"per_class": 50, "scarce": "keep"} for name in ("replay", "er-ace", "logit-adjusted", "continualgnn")

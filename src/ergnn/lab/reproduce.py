@@ -38,7 +38,7 @@ class GridCell:
 
     Attributes:
         paper: the printed numbers of this row.
-        data: the data actually used, e.g. ``permuted-digits`` instead of ``permuted-mnist``.
+        data: name of the stream that was learned.
     """
 
     experiment: str

@@ -27,7 +27,7 @@ class SeedResult:
 
     Attributes:
         seconds: its share of the time of the batch that it ran in.
-        data: the data actually used, e.g. ``permuted-digits`` instead of ``permuted-mnist``.
+        data: name of the stream that was learned.
     """
 
     seed: int

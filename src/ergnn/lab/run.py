@@ -15,9 +15,9 @@ import torch
 
 from ergnn.config.errors import InputError
 from ergnn.config.learner_config import LearnerConfig, reveals_labels
-from ergnn.data import DATASETS, PresetStream, TaskStream, make_stream
+from ergnn.data import DATASETS, TaskStream, make_stream
 from ergnn.data.datasets import storage
-from ergnn.data.presets import GraphCache
+from ergnn.data.presets import GraphCache, PresetStream
 from ergnn.data.stream import move_streams, share_graphs
 from ergnn.lab.config import DENOMINATORS, RunConfig
 from ergnn.lab.paper import paper_result

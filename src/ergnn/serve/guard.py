@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 
-from ergnn.data.tables.limits import MEGABYTE
+from ergnn.config.limits import MEGABYTE
 from ergnn.serve.limits import ServeLimits
 
 LOG = logging.getLogger("ergnn.serve")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ergnn.config.errors import InputError
-from ergnn.data.tables.limits import Limits
+from ergnn.config.limits import Limits
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from ergnn.config.errors import FormatError, InputError
+from ergnn.config.limits import Limits
 from ergnn.data.tables.columns import ColumnRoles
-from ergnn.data.tables.limits import Limits
 from ergnn.data.tables.node_tables import NOT_TEXT, EdgeTable, NodeTable, canonical
 from ergnn.data.tables.read import read_columns
 from ergnn.data.tables.sources import rows_to_arrow

@@ -12,9 +12,9 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from ergnn.config.errors import ErgnnError, FormatError, InputError
+from ergnn.data.scale import CLIP, TEXT_LENGTH, Scale
 from ergnn.data.tables.encoder import MIN_COUNT, Encoder
 from ergnn.data.tables.kinds import TEXT_WIDTH, Codes, decide_kinds, encode_values
-from ergnn.data.tables.scale import CLIP, TEXT_LENGTH, Scale
 
 RNG = np.random.default_rng(0)
 

@@ -20,7 +20,6 @@ from ergnn.data.scenarios import assigned_stream
 from ergnn.data.stream import TaskStream
 
 SPARSE_BELOW = 0.10
-Notes = tuple[str, ...]
 
 
 class DataUnavailable(InputError):
@@ -137,8 +136,8 @@ class StreamDataset(Dataset):
     scenarios = ("task", "domain")
 
     @abstractmethod
-    def stream(self, seed: int, num_tasks: int | None = None, root: Path | None = None) -> tuple[TaskStream, Notes]:
-        """Create the stream of a seed, and notes for the results; ``num_tasks`` defaults to :attr:`num_tasks`."""
+    def stream(self, seed: int, num_tasks: int | None = None, root: Path | None = None) -> TaskStream:
+        """Create the stream of a seed; ``num_tasks`` defaults to :attr:`num_tasks`."""
 
 
 class PartedDataset(Dataset):

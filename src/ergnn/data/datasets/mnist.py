@@ -13,15 +13,12 @@ from torch import Tensor
 
 from ergnn.config.errors import InputError, check_at_least
 from ergnn.config.files import wrap_errors
-from ergnn.config.lazy import extra
-from ergnn.data.datasets import DATASETS, storage
-from ergnn.data.datasets.base import Notes, PublicSplitUnavailable, StreamDataset
+from ergnn.data.datasets import DATASETS
+from ergnn.data.datasets.base import PublicSplitUnavailable, StreamDataset
 from ergnn.data.graph import Graph, Split
 from ergnn.data.stream import Task, TaskStream, task_generator
 
 FILES = tuple(f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
-DIGITS = "permuted-digits"
-"""Name of a stream of scikit-learn's digits, the substitute for MNIST if its files are missing."""
 MAX_BYTES = 1 << 28
 IDX_BYTES = 0x800
 """An IDX file of bytes begins with this number plus its number of dimensions."""
@@ -30,19 +27,17 @@ PIXELS, SAMPLE = 41, 43
 
 
 class Images(NamedTuple):
-    """Labeled images: ``pixels`` of 0 to ``white``, one row per image, of which the first ``num_train`` are for
-    training and the others for test; ``name`` is that of the resulting stream."""
+    """Labeled images: ``pixels`` of 0 to 255, one row per image, of which the first ``num_train`` are for training and
+    the others for test."""
 
     pixels: Tensor
     labels: Tensor
     num_train: int
-    white: int
-    name: str
 
     def graph(self, images: Tensor, order: Tensor) -> Graph:
         """Return images with pixels permuted by ``order`` as a graph without edges; features are in [0, 1]."""
-        x = self.pixels[images][:, order].float().div_(self.white)
-        return Graph(x, torch.empty(2, 0, dtype=torch.long), self.labels[images], name=self.name)
+        x = self.pixels[images][:, order].float().div_(255)
+        return Graph(x, torch.empty(2, 0, dtype=torch.long), self.labels[images], name=PermutedMNIST.name)
 
     def task(self, number: int, seed: int, train: int, val: int, test: int) -> Task:
         """Return a task with its own permutation and sample of training images."""
@@ -65,8 +60,7 @@ def permutation(seed: int, task: int, pixels: int) -> Tensor:
 class PermutedMNIST(StreamDataset):
     """Handwritten digits, each task with another permutation of the pixels (Kirkpatrick et al., 2017).
 
-    Every task has all ten classes, and all tasks share one output layer: only the domain changes. If MNIST's files are
-    missing, scikit-learn's 8 × 8 digits are used instead, as recorded in the stream's name and notes.
+    Every task has all ten classes, and all tasks share one output layer: only the domain changes.
 
     Args:
         tasks: number of tasks.
@@ -97,36 +91,23 @@ class PermutedMNIST(StreamDataset):
         images = read_mnist(self.find_or_raise(root))
         return images.graph(torch.arange(images.labels.numel()), torch.arange(images.pixels.size(1)))
 
-    def location(self, root: Path | None = None) -> str:
-        where = super().location(root)
-        return f"{where}; uses scikit-learn's digits instead" if where == "missing" else where
-
     def seeded_split(self, graph: Graph, seed: int) -> Split:
         """Return the images that the first task of a stream samples, and all test images."""
         drawn = torch.randperm(60_000, generator=task_generator(seed, 0, SAMPLE))[: self.train + self.val]
         return Split(drawn[: self.train], drawn[self.train :], 60_000 + _fixed_sample(10_000, self.test))
 
-    def stream(self, seed: int, num_tasks: int | None = None, root: Path | None = None) -> tuple[TaskStream, Notes]:
+    def stream(self, seed: int, num_tasks: int | None = None, root: Path | None = None) -> TaskStream:
         """Create tasks that are built on access, because all of them together would take gigabytes."""
         tasks = self.num_tasks if num_tasks is None else num_tasks
         check_at_least(1, num_tasks=tasks)
-        raw, notes, train, val, test = self.find(root), Notes(), self.train, self.val, self.test
-        images = bundled_digits() if raw is None else read_mnist(raw)
+        images, train, val, test = read_mnist(self.find_or_raise(root)), self.train, self.val, self.test
         rest = images.labels.numel() - images.num_train
-        if raw is None:
-            val = min(val, images.num_train // 4)
-            train, test = min(train, images.num_train - val), min(test, rest)
-            missing = storage.not_found(self.name, self.folder, FILES, root)
-            notes = (
-                f"NOT MNIST: {missing}, so scikit-learn's 8 × 8 digits are used instead ({train} training, {val} "
-                f"validation and {test} test images per task)",
-            )
         if train + val > images.num_train or test > rest:
             raise InputError(
-                f"{images.name}: {train:,} training, {val:,} validation and {test:,} test images requested; there "
+                f"{self.name}: {train:,} training, {val:,} validation and {test:,} test images requested; there "
                 f"are {images.num_train:,} for training and validation, and {rest:,} for test"
             )
-        return TaskStream.lazy(tasks, lambda i: images.task(i, seed, train, val, test), name=images.name), notes
+        return TaskStream.lazy(tasks, lambda i: images.task(i, seed, train, val, test), name=self.name)
 
 
 @lru_cache(maxsize=1)
@@ -140,7 +121,7 @@ def read_mnist(raw: Path) -> Images:
         labels = torch.cat([train_labels, test_labels]).long()
         if len(train_pixels) != len(train_labels) or len(pixels) != len(labels) or int(labels.max()) > 9:
             raise ValueError(f"{len(pixels)} images, {len(labels)} labels up to {int(labels.max())}")
-    return Images(pixels, labels, len(train_labels), 255, PermutedMNIST.name)
+    return Images(pixels, labels, len(train_labels))
 
 
 def read_idx(path: Path, dims: int) -> Tensor:
@@ -151,15 +132,6 @@ def read_idx(path: Path, dims: int) -> Tensor:
         if kind != IDX_BYTES + dims:
             raise ValueError(f"it begins with {kind}")
         return torch.frombuffer(bytearray(data[4 + 4 * dims :]), dtype=torch.uint8).reshape(sizes)
-
-
-@lru_cache(maxsize=1)
-def bundled_digits() -> Images:
-    """Load scikit-learn's 1,797 images of 8 × 8 pixels; the last 500 are for testing."""
-    what = f"{PermutedMNIST.name} without {PermutedMNIST.folder} in {storage.DATA_VARIABLE}"
-    digits = extra("sklearn.datasets", "sklearn", what).load_digits()
-    pixels = torch.from_numpy(digits.data).to(torch.uint8)
-    return Images(pixels, torch.from_numpy(digits.target).long(), len(pixels) - 500, 16, DIGITS)
 
 
 def _fixed_sample(count: int, size: int) -> Tensor:

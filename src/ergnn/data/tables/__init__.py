@@ -4,17 +4,12 @@ No file runs code, and none holds more than :class:`Limits` allow. Whatever is w
 :class:`~ergnn.config.errors.FormatError` that names the file, the column, the row, the value and what is allowed.
 """
 
-from typing import TYPE_CHECKING
-
 from ergnn.config.errors import FormatError
-from ergnn.config.lazy import lazy_names
-from ergnn.data.tables.limits import Limits
-
-if TYPE_CHECKING:
-    from ergnn.data.tables.columns import Columns
-    from ergnn.data.tables.named_graph import NamedGraph, cut, from_graph, to_graph
-    from ergnn.data.tables.node_tables import EdgeTable, NodeTable
-    from ergnn.data.tables.read import read_edges, read_graph, read_nodes, write_edges, write_nodes
+from ergnn.config.limits import Limits
+from ergnn.data.tables.columns import Columns
+from ergnn.data.tables.named_graph import NamedGraph, cut, from_graph, to_graph
+from ergnn.data.tables.node_tables import EdgeTable, NodeTable
+from ergnn.data.tables.read import read_edges, read_graph, read_nodes, write_edges, write_nodes
 
 __all__ = [
     "Columns",
@@ -32,13 +27,3 @@ __all__ = [
     "write_edges",
     "write_nodes",
 ]
-
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "ergnn.data.tables.columns": ("Columns",),
-        "ergnn.data.tables.named_graph": ("NamedGraph", "cut", "from_graph", "to_graph"),
-        "ergnn.data.tables.node_tables": ("EdgeTable", "NodeTable"),
-        "ergnn.data.tables.read": ("read_edges", "read_graph", "read_nodes", "write_edges", "write_nodes"),
-    },
-)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from ergnn.config.errors import FormatError, did_you_mean, listed, truncate
-from ergnn.data.tables.limits import Limits
+from ergnn.config.limits import Limits
 
 TEXTS = ("id", "label", "split", "domain", "source", "target")
 NODE_ROLES = ("id", "label", "split", "domain", "time")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-from ergnn.data.tables.kinds import MIN_COUNT, TEXT_WIDTH, Codes, ColumnKind
-from ergnn.data.tables.scale import TEXT_LENGTH, Scale
+from ergnn.data.scale import TEXT_LENGTH, Scale
+from ergnn.data.tables.kinds import CODED, MIN_COUNT, TEXT_WIDTH, Codes, ColumnKind
 
 MAX_VALUES = 200
 """Values of a category with a column of their own, the most frequent first; the rest are "other"."""
@@ -22,19 +23,15 @@ DAYS_TO_MONDAY = 3
 
 
 @dataclass(frozen=True)
-class FittedColumn:
+class FittedColumn(ColumnKind):
     """A column with the parameters of its features.
 
     Args:
-        name, kind, why: see :class:`~ergnn.data.tables.kinds.ColumnKind`.
         scale: of numbers and dates.
         values: of a category: the hash, the text and the rounded share of each value that has a column, sorted by text.
         other: of a category: the rounded share of other values.
     """
 
-    name: str
-    kind: str
-    why: str
     scale: Scale | None = None
     values: tuple[tuple[float, str, float], ...] = ()
     other: float = 0.0
@@ -47,7 +44,7 @@ class FittedColumn:
         if self.kind == "text":
             return [f"{self.name}#{i}" for i in range(TEXT_WIDTH)]
         if self.scale is None:
-            return []
+            return [self.name] * (self.kind == "word")
         names = [self.name, *([f"{self.name} missing"] if self.scale.missing else [])]
         if self.kind == "date":
             names += [f"{self.name} month={i + 1}" for i in range(MONTHS)]
@@ -94,26 +91,26 @@ class Encoder:
     """
 
     columns: tuple[FittedColumn, ...]
-    names: list[str] = field(init=False, compare=False)
 
-    def __post_init__(self) -> None:
-        others = [name for column in self.columns if column.kind != "word" for name in column.names]
-        object.__setattr__(self, "names", others + [column.name for column in self.columns if column.kind == "word"])
+    @cached_property
+    def names(self) -> list[str]:
+        """Names of the features; words are last."""
+        columns = sorted(self.columns, key=lambda column: column.kind == "word")
+        return [name for column in columns for name in column.names]
 
     @classmethod
     def fit(
         cls, kinds: Sequence[ColumnKind], numbers: np.ndarray, values: Mapping[str, Mapping[float, str]]
     ) -> Encoder:
         """Choose the parameters from the codes of all rows; see :class:`~ergnn.data.tables.kinds.Codes`."""
-        columns, at = [], 0
+        columns, codes = [], iter(numbers.T)
         for kind in kinds:
             fitted = FittedColumn(kind.name, kind.kind, kind.why)
-            if kind.kind in ("number", "date"):
-                fitted = replace(fitted, scale=Scale.fit(numbers[:, at]))
-            elif kind.kind == "category":
-                frequent, other = _frequent(numbers[:, at], values.get(kind.name, {}))
+            if kind.kind == "category":
+                frequent, other = _frequent(next(codes), values.get(kind.name, {}))
                 fitted = replace(fitted, values=frequent, other=other)
-            at += kind.kind in ("number", "date", "category")
+            elif kind.kind in CODED:
+                fitted = replace(fitted, scale=Scale.fit(next(codes)))
             columns.append(fitted)
         return cls(tuple(columns))
 
@@ -124,7 +121,7 @@ class Encoder:
     @property
     def num_numbers(self) -> int:
         """Number of columns of :attr:`Codes.numbers`."""
-        return sum(column.kind in ("number", "date", "category") for column in self.columns)
+        return sum(column.kind in CODED for column in self.columns)
 
     @property
     def only_numbers(self) -> bool:
@@ -144,16 +141,16 @@ class Encoder:
 
     def features(self, codes: Codes) -> Any:
         """Return the features of some rows, ``[n, width]`` float32, dense, or in CSR form if there is text."""
-        blocks, at, text = list[Any](), 0, 0
+        blocks: list[Any] = [np.empty((len(codes.numbers), 0), np.float32)]
+        numbers, text = iter(codes.numbers.T), 0
         for column in self.columns:
             if column.kind == "text":
                 blocks.append(TEXT_LENGTH * codes.text[:, text : text + TEXT_WIDTH])
                 text += TEXT_WIDTH
-            elif column.kind not in ("word", "ignore"):
-                blocks.append(column.features(codes.numbers[:, at]).astype(np.float32))
-                at += 1
+            elif column.kind in CODED:
+                blocks.append(column.features(next(numbers)).astype(np.float32))
         if not self.is_sparse:
-            return np.concatenate(blocks, 1) if blocks else np.zeros((len(codes.numbers), 0), np.float32)
+            return np.concatenate(blocks, 1)
         blocks.append(TEXT_LENGTH * codes.text[:, text:])
         return scipy.sparse.hstack([scipy.sparse.csr_matrix(block) for block in blocks], "csr", np.float32)
 
@@ -170,19 +167,11 @@ class Encoder:
 
     @classmethod
     def from_json(cls, columns: Sequence[Mapping[str, Any]]) -> Encoder:
-        return cls(
-            tuple(
-                FittedColumn(
-                    column["name"],
-                    column["kind"],
-                    column["why"],
-                    None if column["scale"] is None else Scale(**column["scale"]),
-                    tuple((float(code), str(text), float(share)) for code, text, share in column["values"]),
-                    float(column["other"]),
-                )
-                for column in columns
-            )
-        )
+        def restored(column: Mapping[str, Any]) -> FittedColumn:
+            scale = None if column["scale"] is None else Scale(**column["scale"])
+            return FittedColumn(**{**column, "scale": scale, "values": tuple(map(tuple, column["values"]))})
+
+        return cls(tuple(map(restored, columns)))
 
 
 def _frequent(codes: np.ndarray, values: Mapping[float, str]) -> tuple[tuple[tuple[float, str, float], ...], float]:

@@ -16,6 +16,8 @@ from ergnn.config.errors import FormatError, InputError, check_choice, listed, t
 from ergnn.data.tables.values import first_misfit, is_numeric, is_text, is_time, plain
 
 KINDS = ("number", "category", "text", "date", "word", "ignore")
+CODED = ("number", "date", "category")
+"""Kinds with a column of :attr:`Codes.numbers`."""
 MAX_CATEGORIES = 40
 """Texts with at most this many distinct values are categories (as in skrub's ``TableVectorizer``)."""
 MIN_COUNT = 5
@@ -179,7 +181,8 @@ def encode_values(kinds: Sequence[ColumnKind], columns: Mapping[str, Any], where
     if missing:
         raise FormatError(f"{where}: no column {truncate(missing[0])}; earlier nodes have {listed(missing)}")
     rows = len(next(iter(columns.values()))) if columns else 0
-    numbers, texts, words, values = list[np.ndarray](), list[Any](), list[np.ndarray](), dict[str, dict[float, str]]()
+    numbers, words, values = list[np.ndarray](), list[np.ndarray](), dict[str, dict[float, str]]()
+    texts: list[Any] = [scipy.sparse.csr_matrix((rows, 0), dtype=np.float32)]
     for kind in kinds:
         if kind.kind == "text":
             texts.append(_text(columns[kind.name]))
@@ -194,10 +197,8 @@ def encode_values(kinds: Sequence[ColumnKind], columns: Mapping[str, Any], where
         counts = scipy.sparse.csr_matrix(np.stack(words, 1))
         length = np.sqrt(np.asarray(counts.multiply(counts).sum(1)))
         texts.append(counts.multiply(1 / np.where(length > 0, length, 1.0)))
-    text = (
-        scipy.sparse.hstack(texts, "csr", np.float32) if texts else scipy.sparse.csr_matrix((rows, 0), dtype=np.float32)
-    )
-    return Codes(np.stack(numbers, 1) if numbers else np.empty((rows, 0)), text, values)
+    stacked = np.stack(numbers, 1) if numbers else np.empty((rows, 0))
+    return Codes(stacked, scipy.sparse.hstack(texts, "csr", np.float32), values)
 
 
 def _number(column: Any, kind: ColumnKind, where: object) -> np.ndarray:

@@ -12,7 +12,7 @@ import scipy.sparse
 
 from ergnn.config.errors import FormatError, listed
 from ergnn.config.files import wrap_errors
-from ergnn.data.tables.limits import Limits
+from ergnn.config.limits import Limits
 from ergnn.data.tables.node_tables import EdgeTable, EncodedText, NodeTable
 from ergnn.data.tables.sources import file_size
 

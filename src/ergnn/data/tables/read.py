@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from ergnn.config.errors import FormatError, InputError, truncate
 from ergnn.config.files import replacing, wrap_errors
+from ergnn.config.limits import Limits
 from ergnn.data.tables.columns import (
     EDGE_ROLES,
     FEATURES,
@@ -24,7 +25,6 @@ from ergnn.data.tables.columns import (
     find_node_columns,
 )
 from ergnn.data.tables.kinds import is_number
-from ergnn.data.tables.limits import Limits
 from ergnn.data.tables.node_tables import EdgeTable, EncodedText, NodeTable, canonical
 from ergnn.data.tables.npz import read_npz
 from ergnn.data.tables.sources import GZ, Source, csv_source, frame_source, parquet_source

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 
 from ergnn.config.errors import FormatError, InputError, similar_file, truncate
 from ergnn.config.files import wrap_errors
+from ergnn.config.limits import MEGABYTE, Limits
 from ergnn.data.tables.columns import ColumnRoles
-from ergnn.data.tables.limits import MEGABYTE, Limits
 
 BOM, ZIP = b"\xef\xbb\xbf", b"PK\x03\x04"
 GZ = ".gz"

@@ -14,8 +14,8 @@ import scipy.sparse
 
 from ergnn.config.errors import FormatError, truncate
 from ergnn.config.files import wrap_errors
+from ergnn.config.limits import Limits
 from ergnn.data.tables.columns import CHOOSE, ColumnRoles
-from ergnn.data.tables.limits import Limits
 from ergnn.data.tables.node_tables import EncodedText
 
 MISSING = ("", "-", "--", "?", "#n/a", "na", "n/a", "<na>", "nan", "null", "none")

@@ -14,7 +14,7 @@ from ergnn.analytic.features import join_blocks
 from ergnn.analytic.inputs import Sketch
 from ergnn.config.errors import InputError
 from ergnn.data.tables.encoder import CLIP, Encoder
-from ergnn.data.tables.kinds import ColumnKind, encode_values
+from ergnn.data.tables.kinds import encode_values
 from ergnn.data.tables.named_graph import features_tensor, to_graph
 from ergnn.data.tables.read import read_edges, read_nodes
 from ergnn.nn.backbones import BACKBONES, Backbone
@@ -50,8 +50,7 @@ class NodeClassifier(nn.Module):
         if not self.metadata.get("encoder"):
             return features_tensor(nodes).to_dense()
         encoder = Encoder.from_json(self.metadata["encoder"])
-        kinds = [ColumnKind(column.name, column.kind, column.why) for column in encoder.columns]
-        features = encoder.features(encode_values(kinds, nodes.columns or {}, "the table"))
+        features = encoder.features(encode_values(encoder.columns, nodes.columns or {}, "the table"))
         return torch.from_numpy(features.toarray() if encoder.is_sparse else features)
 
     @abstractmethod
