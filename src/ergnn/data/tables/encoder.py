@@ -16,7 +16,7 @@ from ergnn.data.tables.kinds import CODED, MIN_COUNT, TEXT_WIDTH, Codes, ColumnK
 MAX_VALUES = 200
 """Values of a category with a column of their own, the most frequent first; the rest are "other"."""
 SHARES = 16
-"""Shares of values are rounded to multiples of 1/16 for the same reason."""
+"""Shares of values are rounded to multiples of 1/16: few updates change them."""
 MONTHS, WEEKDAYS = 12, 7
 DAYS_TO_MONDAY = 3
 """1970-01-01 was a Thursday."""
