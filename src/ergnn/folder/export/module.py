@@ -13,7 +13,8 @@ from ergnn.analytic import FEATURE_MAPS
 from ergnn.analytic.features import join_blocks
 from ergnn.analytic.inputs import Sketch
 from ergnn.config.errors import InputError
-from ergnn.data.tables.encoder import CLIP, Encoder
+from ergnn.data.scale import CLIP
+from ergnn.data.tables.encoder import Encoder
 from ergnn.data.tables.kinds import encode_values
 from ergnn.data.tables.named_graph import features_tensor, to_graph
 from ergnn.data.tables.read import read_edges, read_nodes
