@@ -67,7 +67,6 @@ def test_evaluation_is_the_accuracy_in_the_latest_graph(stream: TaskStream, head
             assert learner.evaluate(task, split) == pytest.approx(float(right.float().mean()))
     known = learner.predict(stream[0].test, 0) == stream[0].graph.y[stream[0].test]
     assert learner.evaluate(stream[0], task_known=True) == pytest.approx(float(known.float().mean()))
-    assert learner.evaluate(stream[0], metric="micro-f1") == pytest.approx(learner.evaluate(stream[0]))
 
 
 STATES = [
@@ -244,12 +243,10 @@ def test_predictions_require_a_learned_task_and_existing_nodes(stream: TaskStrea
             learner.predict(torch.tensor([0, node]), 0)
 
 
-def test_evaluation_refuses_unknown_splits_and_metrics(stream: TaskStream):
+def test_evaluation_refuses_unknown_splits(stream: TaskStream):
     learner = Learner("sgc", epochs=1).observe(stream[0])
     with pytest.raises(UnknownNameError, match="test, train, val"):
         learner.evaluate(stream[0], "holdout")
-    with pytest.raises(UnknownNameError, match="accuracy, micro-f1"):
-        learner.evaluate(stream[0], metric="auc")
 
 
 def test_a_graph_on_another_device_is_moved_once(stream: TaskStream):

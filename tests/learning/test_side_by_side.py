@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from ergnn.data import TaskStream, make_stream
+from ergnn.engine import outputs
 from ergnn.engine.objective import make_objective
 from ergnn.engine.slots import OPTIMIZERS, make_optimizer
 from ergnn.engine.training import Training
@@ -121,10 +122,10 @@ def test_a_stacked_step_equals_single_steps_and_counts_once(kind: str) -> None:
     ("options", "edges"),
     [
         ([{"backbone": "gcn"}] * 3, 1),
-        ([{"backbone": "gcn"}] * 3, evaluation.GPU_FIELD_EDGES),
-        ([{"backbone": "sgc", "backbone_options": {"hops": hops}} for hops in (1, 6, 1)], evaluation.GPU_FIELD_EDGES),
+        ([{"backbone": "gcn"}] * 3, outputs.FIELD_EDGES),
+        ([{"backbone": "sgc", "backbone_options": {"hops": hops}} for hops in (1, 6, 1)], outputs.FIELD_EDGES),
         ([{"backbone": "gcn", "head": head} for head in ("per-task", "growing", "per-task")], 1),
-        ([{"backbone": "gcn", "head": "per-task", "method": "packnet"}] * 3, evaluation.GPU_FIELD_EDGES),
+        ([{"backbone": "gcn", "head": "per-task", "method": "packnet"}] * 3, outputs.FIELD_EDGES),
         ([{"backbone": "gat", "head": "shared", "method": "piggyback"}] * 3, 1),
     ],
     ids=["alike, one at a time", "alike, all at once", "other options", "other heads", "packnet", "piggyback"],
@@ -133,14 +134,14 @@ def test_one_pass_scores_learners_as_single_passes_do(
     options: list[Any], edges: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A GPU scores learners of different splits in one pass, if their networks are alike."""
-    passes = []
-    monkeypatch.setattr(evaluation, "GPU_FIELD_EDGES", edges)
-    monkeypatch.setattr(evaluation, "_can_share_a_pass", lambda *_: True)
+    scored = []
+    monkeypatch.setattr(outputs, "FIELD_EDGES", edges)
+    monkeypatch.setattr(evaluation, "_joins_tasks", lambda _: True)
     score = evaluation._score
-    monkeypatch.setattr(evaluation, "_score", lambda *args: passes.append(1) or score(*args))
+    monkeypatch.setattr(evaluation, "_score", lambda *args: scored.append(1) or score(*args))
     streams = [make_stream("cora", split="seeded", split_seed=s).stream for s in range(3)]
     learners = [Learner(seed=s, epochs=5, **{"method": "finetune", **own}) for s, own in enumerate(options)]
     matrices = evaluation.evaluate_streams(learners, streams)
     for learner, stream, matrix in zip(learners, streams, matrices, strict=True):
         assert matrix.to_list()[-1] == pytest.approx([learner.evaluate(task) for task in stream])
-    assert len(passes) == (18 if options[0] == options[1] else 0)
+    assert len(scored) == 18

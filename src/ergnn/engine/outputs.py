@@ -78,23 +78,24 @@ def embed_together(models: Sequence[Backbone], graph: Graph, nodes: Sequence[Ten
         return list(encode(models[0], encoder_parameters(models), field, DropoutStream(None)).split(sizes))
 
 
-def logits_together(models: Sequence[Backbone], graph: Graph, nodes: Tensor, heads: Tensor) -> Iterator[Tensor]:
-    """Compute the scores ``[n, outputs]`` of nodes with each of several models of the same architecture.
+def logits_together(models: Sequence[Backbone], examples: Sequence[Examples], joined: bool) -> Iterator[Tensor]:
+    """Compute the scores ``[n, outputs]`` of several models of the same architecture, each at its own nodes.
 
-    The field is built once. On a GPU, a forward pass computes several models, with about
-    :data:`FIELD_EDGES` edges at once.
+    The field of models with the same nodes is built once. If ``joined``, a forward pass computes several models, with
+    about :data:`FIELD_EDGES` edges at once, or one model of a large graph.
     """
-    none = torch.zeros_like(nodes)
-    examples, at_once, objectives = Examples(graph, nodes, heads, none, none.float()), 1, dict[int, FieldObjective]()
-    if graph.device.type != "cpu" and not adjacency_of(graph).is_large:
-        at_once = max(1, FIELD_EDGES // (models[0].num_hops * (graph.num_edges + graph.num_nodes) + 1))
+    at_once, objective = 1, None
+    if joined and not adjacency_of(examples[0].graph).is_large:
+        largest = max(nodes.graph.num_edges + nodes.graph.num_nodes for nodes in examples)
+        at_once = max(1, FIELD_EDGES // (models[0].num_hops * largest + 1))
+    heads = torch.cat([nodes.heads for nodes in examples]).unique().tolist()
     for start in range(0, len(models), at_once):
-        group = models[start : start + at_once]
-        if len(group) not in objectives:
-            objectives[len(group)] = FieldObjective(group, [examples] * len(group))
-        objective = objectives[len(group)].with_models(group)
+        group, nodes = models[start : start + at_once], list(examples[start : start + at_once])
+        if objective is None or list(map(id, objective.examples)) != list(map(id, nodes)):
+            objective = FieldObjective(group, nodes, heads)
+        objective = objective.with_models(group)
         with torch.no_grad():
-            yield from objective.logits(objective.parameters()).chunk(len(group))
+            yield from objective.logits(objective.parameters()).split([len(of_model) for of_model in nodes])
 
 
 def prefers_layers(model: nn.Module, graph: Graph, nodes: Tensor) -> bool:

@@ -237,7 +237,7 @@ def _seed_result(
         split=preset.split,
         notes=preset.notes,
         class_names=None if names is None else tuple(names),
-        leaky=learner.leaky,
+        leaky=learner.method.leaky,
         seconds=seconds,
         data=preset.stream.name,
     )

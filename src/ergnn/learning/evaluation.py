@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ergnn.config.errors import InputError, check_choice, listed, truncate
+from ergnn.data.graph import Graph
 from ergnn.data.stream import Task, TaskStream
-from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.hardware import use_threads
 from ergnn.engine.losses import PlainModel
-from ergnn.engine.objective import FieldObjective, can_be_stacked
+from ergnn.engine.objective import architecture
 from ergnn.engine.outputs import CHUNK, logits_together, prefers_layers
 from ergnn.learning.callbacks import Callback
 from ergnn.learning.learner import SPLITS, Learner
@@ -29,8 +29,6 @@ from ergnn.nn.heads import HeadPolicy
 
 MAX_NAMES = 5
 """Classes that a warning names at most."""
-GPU_FIELD_EDGES = 1 << 24
-"""Approximate number of edges of joined fields."""
 Score = list[int]
 """``[update, right, of]``: how many held-out nodes of an update were predicted right."""
 Record = dict[str, Any]
@@ -106,88 +104,78 @@ def scores_together(
 ) -> list[list[float]]:
     """Apply :func:`scores_so_far` to learners that have observed the same number of tasks, each of its own stream.
 
-    Learners that score the same nodes share their receptive field and, on a GPU, a forward pass. Otherwise, on a GPU, a
-    forward pass scores all tasks of as many learners as possible.
+    Learners that score the same nodes share their receptive field. On a GPU, a forward pass scores all tasks of as many
+    learners as possible.
     """
     check_choice("split", split, SPLITS)
-    done = learners[0].num_tasks
-    rows = _scores_in_one_pass(learners, streams, split) or [[] for _ in learners]
-    for j in range(len(rows[0]), done):
-        shared = _shared_scores(learners, streams, j, split)
-        for i, (row, learner, stream) in enumerate(zip(rows, learners, streams, strict=True)):
-            row.append(shared[i] if i in shared else learner.evaluate(stream[j], split, stream.metric))
-    return [row + [float("nan")] * (len(stream) - done) for row, stream in zip(rows, streams, strict=True)]
-
-
-def _scores_in_one_pass(learners: Sequence[Learner], streams: Sequence[TaskStream], split: str) -> list[list[float]]:
-    """Return the scores on all observed tasks, on a GPU; an empty list if that is impossible, or slower.
-
-    The nodes of each task depend on most of a large graph, so that tasks share most of the work. On small graphs,
-    fields of several learners are joined, which is slower if these score the same nodes.
-    """
-    if not all(_can_share_a_pass(*pair, split) for pair in zip(learners, streams, strict=True)):
-        return []
-    models = [learner.model for learner in learners if isinstance(learner.model, Backbone)]
-    graphs = [learner.graph for learner in learners if learner.graph is not None]
-    large = adjacency_of(graphs[0]).is_large
-    distinct = len({id(stream[0]) for stream in streams}) == len(streams)
-    shapes = [(learner.backbone, learner.backbone_options, learner.heads.kind) for learner in learners]
-    alike = all(shape == shapes[0] for shape in shapes) and can_be_stacked(models)
-    if not large and not (distinct and alike):
-        return []
-    largest = max(graph.num_edges + graph.num_nodes for graph in graphs)
-    scored = [_models_and_nodes(*pair, split) for pair in zip(learners, streams, strict=True)]
-    if not all(scored) or (large and any(len(pairs) > 1 for pairs in scored)):
-        return []
-    edges = max(map(len, scored)) * models[0].num_hops * largest
-    at_once = 1 if large else max(1, GPU_FIELD_EDGES // (edges + 1))
+    done, shared = learners[0].num_tasks, _shared_scores(learners, streams, split)
     rows = []
-    for start in range(0, len(learners), at_once):
-        batch = scored[start : start + at_once]
-        stacked = [model for pairs in batch for model, _ in pairs]
-        examples = [nodes for pairs in batch for _, nodes in pairs]
-        if not can_be_stacked(stacked):
-            return []
-        objective = FieldObjective(stacked, examples, torch.cat([part.heads for part in examples]).unique().tolist())
-        with torch.no_grad():
-            logits = objective.logits(objective.parameters())
-        sizes = [sum(len(nodes) for _, nodes in pairs) for pairs in batch]
-        for i, outputs in enumerate(logits.split(sizes), start):
-            tasks = streams[i][: learners[i].num_tasks]
-            parts = outputs.split([getattr(task, split).numel() for task in tasks])
-            rows.append([_score(learners[i], task, split, part) for task, part in zip(tasks, parts, strict=True)])
+    for i, (learner, stream) in enumerate(zip(learners, streams, strict=True)):
+        row = [shared[i, j] if (i, j) in shared else learner.evaluate(stream[j], split) for j in range(done)]
+        rows.append(row + [float("nan")] * (len(stream) - done))
     return rows
 
 
-def _models_and_nodes(learner: Learner, stream: TaskStream, split: str) -> list[tuple[Backbone, Examples]]:
-    """Return the model of each observed task and its nodes; joined if one model scores all tasks.
+def _shared_scores(
+    learners: Sequence[Learner], streams: Sequence[TaskStream], split: str
+) -> dict[tuple[int, int], float]:
+    """Return the scores of learners (by index) on tasks (by number) whose logits are computed together.
 
-    The list is empty if the scores are not outputs of networks on the learner's graph.
+    Models of the same architecture share the field of the same nodes. On a GPU, a pass computes several models, each at
+    the nodes of all its tasks: on a large graph, the nodes of each task depend on most of the graph.
     """
-    tasks = stream[: learner.num_tasks]
-    models = [None if (network := _network(learner, task)) is None else network.model for task in tasks]
+    examples: dict[Any, Examples] = {}
+    groups: dict[Any, list[tuple[int, list[Task], NetworkScorer, Examples]]] = {}
+    for i, (learner, stream) in enumerate(zip(learners, streams, strict=True)):
+        shape = learner.backbone, repr(learner.backbone_options), learner.heads.kind
+        for network, tasks in _networks(learner, stream[: learner.num_tasks], split):
+            same = id(network.graph), *map(id, tasks), learner.heads.kind, *learner.heads.classes
+            if same not in examples:
+                examples[same] = _examples(learner, network.graph, tasks, split)
+            key = *shape, str(architecture(network.model)), None if _joins_tasks(network.graph) else same
+            groups.setdefault(key, []).append((i, tasks, network, examples[same]))
+    scores: dict[tuple[int, int], float] = {}
+    for group in groups.values():
+        joined = _joins_tasks(group[0][2].graph)
+        if len(group) == 1 and not joined:
+            continue
+        models = [network.model for *_, network, _ in group if isinstance(network.model, Backbone)]
+        outputs = logits_together(models, [nodes for *_, nodes in group], joined)
+        for (i, tasks, *_), logits in zip(group, outputs, strict=True):
+            parts = logits.split([getattr(task, split).numel() for task in tasks])
+            scores |= {
+                (i, task.id): _score(learners[i], task, split, part) for task, part in zip(tasks, parts, strict=True)
+            }
+    return scores
+
+
+def _networks(learner: Learner, tasks: Sequence[Task], split: str) -> list[tuple[NetworkScorer, list[Task]]]:
+    """Return networks whose outputs are scores of tasks, each with its tasks: one, or on a GPU all of the network."""
+    networks: dict[Any, tuple[NetworkScorer, list[Task]]] = {}
+    for task in tasks if learner.model is not None else ():
+        graph, nodes = task.graph if task.own_graph else learner.graph, getattr(task, split)
+        if graph is None or graph.device != learner.device or not nodes.numel():
+            continue
+        network = learner.method.scorer(learner, graph, None if learner.heads.kind == "growing" else task.id)
+        if not isinstance(network, NetworkScorer) or network.graph is not graph or architecture(network.model) is None:
+            continue
+        joined = _joins_tasks(graph)
+        if joined or not (nodes.numel() > CHUNK or prefers_layers(network.model, graph, nodes)):
+            key = id(network.model), id(graph), None if joined else task.id
+            networks.setdefault(key, (network, []))[1].append(task)
+    return list(networks.values())
+
+
+def _joins_tasks(graph: Graph) -> bool:
+    return graph.x.is_cuda
+
+
+def _examples(learner: Learner, graph: Graph, tasks: Sequence[Task], split: str) -> Examples:
+    """Return the nodes of tasks with the heads that score them."""
     nodes = [getattr(task, split).to(learner.device) for task in tasks]
-    heads = [learner.heads.heads_of(i, ids.numel(), learner.device) for i, ids in enumerate(nodes)]
-    if all(model is models[0] for model in models):
-        models, nodes, heads = models[:1], [torch.cat(nodes)], [torch.cat(heads)]
-    pairs = []
-    for model, ids, scored_by in zip(models, nodes, heads, strict=True):
-        if not isinstance(model, Backbone) or learner.graph is None:
-            return []
-        unused = torch.zeros_like(ids)
-        pairs.append((model, Examples(learner.graph, ids, scored_by, unused, unused.float())))
-    return pairs
-
-
-def _can_share_a_pass(learner: Learner, stream: TaskStream, split: str) -> bool:
-    graph, model, tasks = learner.graph, learner.model, stream[: learner.num_tasks]
-    return (
-        graph is not None
-        and graph.x.is_cuda
-        and isinstance(model, Backbone)
-        and model.runs_on_fields
-        and all(getattr(task, split).numel() and not task.own_graph for task in tasks)
-    )
+    heads = [learner.heads.heads_of(task.id, len(ids), learner.device) for task, ids in zip(tasks, nodes, strict=True)]
+    unused = torch.zeros_like(ids := torch.cat(nodes))
+    return Examples(graph, ids, torch.cat(heads), unused, unused.float())
 
 
 def _score(learner: Learner, task: Task, split: str, logits: Tensor) -> float:
@@ -196,44 +184,6 @@ def _score(learner: Learner, task: Task, split: str, logits: Tensor) -> float:
     predicted = classes[torch.softmax(logits[:, columns], dim=1).argmax(1)]
     nodes = getattr(task, split).to(learner.device)
     return accuracy(predicted, task.graph.y.to(learner.device)[nodes])
-
-
-def _shared_scores(
-    learners: Sequence[Learner], streams: Sequence[TaskStream], number: int, split: str
-) -> dict[int, float]:
-    """Return the scores on task ``number`` of learners (by index) that score the same nodes as another one."""
-    groups: dict[Any, list[int]] = {}
-    for i, (learner, stream) in enumerate(zip(learners, streams, strict=True)):
-        task = stream[number]
-        graph, nodes = task.graph if task.own_graph else learner.graph, getattr(task, split)
-        here = graph is not None and graph.device == nodes.device == learner.device
-        if here and learner.model is not None and 0 < nodes.numel() <= CHUNK:
-            shape = learner.backbone, repr(learner.backbone_options), learner.heads.kind
-            key = id(graph), id(task), *shape, tuple(learner.heads.classes)
-            groups.setdefault(key, []).append(i)
-    scores: dict[int, float] = {}
-    for group in groups.values():
-        task, heads = streams[group[0]][number], learners[group[0]].heads
-        nodes = getattr(task, split)
-        networks = {i: network for i in group if (network := _network(learners[i], task)) is not None}
-        models = [network.model for network in networks.values() if isinstance(network.model, Backbone)]
-        if len(models) < 2 or len(models) < len(networks) or not can_be_stacked(models):
-            continue
-        graph = next(iter(networks.values())).graph
-        if not prefers_layers(models[0], graph, nodes):
-            logits = logits_together(models, graph, nodes, heads.heads_of(task.id, nodes.numel(), nodes.device))
-            for i, outputs in zip(networks, logits, strict=True):
-                scores[i] = _score(learners[i], task, split, outputs)
-    return scores
-
-
-def _network(learner: Learner, task: Task) -> NetworkScorer | None:
-    """Return the network whose outputs on the task's graph are the scores of its nodes; None if there is none."""
-    graph = task.graph if task.own_graph else learner.graph
-    if graph is None or learner.model is None:
-        return None
-    scorer = learner.method.scorer(learner, graph, None if learner.heads.kind == "growing" else task.id)
-    return scorer if isinstance(scorer, NetworkScorer) and scorer.graph is graph else None
 
 
 @dataclass(frozen=True, eq=False)

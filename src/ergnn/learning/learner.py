@@ -23,7 +23,7 @@ from ergnn.engine.hardware import find_device, use_threads
 from ergnn.engine.losses import PlainModel
 from ergnn.engine.outputs import CHUNK, logits_of, prefers_layers
 from ergnn.learning.callbacks.base import Callback
-from ergnn.learning.metrics import METRICS, accuracy
+from ergnn.learning.metrics import accuracy
 from ergnn.learning.observing import observe_together
 from ergnn.learning.resolve import make_method, make_training, resolve
 from ergnn.learning.saving import read_learner, save_learner
@@ -123,11 +123,6 @@ class Learner:
         """Number of learned tasks."""
         return len(self.history)
 
-    @property
-    def leaky(self) -> bool:
-        """Whether test labels were used."""
-        return self.method.leaky
-
     def predict_proba(self, nodes: Tensor, task: int | None = None, graph: Graph | None = None) -> Tensor:
         """Return probabilities ``[n, classes]``, with columns as in :meth:`classes`.
 
@@ -164,21 +159,17 @@ class Learner:
         """Return the most probable class of each node."""
         return self.classes(task)[self.predict_proba(nodes, task, graph).argmax(1)]
 
-    def evaluate(
-        self, task: Task, split: str = "test", metric: str = "accuracy", task_known: bool | None = None
-    ) -> float:
-        """Return the score on a learned task, in the graph of the latest task (or its own, see :class:`Task`).
+    def evaluate(self, task: Task, split: str = "test", *, task_known: bool | None = None) -> float:
+        """Return the accuracy on a learned task, in the graph of the latest task (or its own, see :class:`Task`).
 
         Args:
             task: the task to score on.
             split: ``train``, ``val`` or ``test``.
-            metric: ``accuracy`` or ``micro-f1``.
             task_known: whether only the classes of the task compete; by default True unless the head is ``growing``.
         """
         if task.id >= self.num_tasks:
             raise InputError(f"{task.name} has not been learned yet; {self.num_tasks} task(s) have")
         check_choice("split", split, SPLITS)
-        check_choice("metric", metric, METRICS)
         nodes = getattr(task, split).to(self.device)
         known = self.heads.kind != "growing" if task_known is None else task_known
         predicted = self.predict(nodes, task.id if known else None, task.graph if task.own_graph else None)

@@ -75,9 +75,7 @@ class LearnerView(Protocol):
         self, task: Task, trained_on: Examples, per_class: int, allow_test: bool
     ) -> SelectionContext: ...
 
-    def evaluate(
-        self, task: Task, split: str = "test", metric: str = "accuracy", task_known: bool | None = None
-    ) -> float: ...
+    def evaluate(self, task: Task, split: str = "test", *, task_known: bool | None = None) -> float: ...
 
 
 @dataclass(frozen=True)
