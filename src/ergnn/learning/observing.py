@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +18,7 @@ from ergnn.data.stream import Task
 from ergnn.engine.objective import Objective, architecture, make_objective
 from ergnn.engine.step_hooks import StepHook
 from ergnn.engine.training import OnEpoch, TaskProgress, train_in_phases
-from ergnn.learning.callbacks.base import Callback, CallbackList
+from ergnn.learning.callbacks.base import Callback, call
 from ergnn.methods.memory import choose_together
 from ergnn.nn.examples import Examples
 
@@ -46,60 +46,68 @@ def observe_together(
     """
     if resume is not None and len(learners) != 1:
         raise InputError(f"resume requires one learner; {len(learners)} were given")
-    hooks = CallbackList(callbacks)
+    callbacks = list(callbacks)
+    for callback in callbacks:
+        if not isinstance(callback, Callback):
+            raise InputError(
+                f"callbacks contains {callback!r}; each must be an instance of ergnn.learning.callbacks.Callback"
+            )
     before = [(learner.state_dict(), learner.graph) for learner in learners]
     try:
-        _observe(learners, tasks, hooks, resume)
+        _observe(learners, tasks, callbacks, resume)
         for learner, task in zip(learners, tasks, strict=True):
-            hooks.call("on_task_end", learner, task, learner.history[-1])
+            call(callbacks, "on_task_end", learner, task, learner.history[-1])
     except BaseException as error:  # also Ctrl-C
         for learner, (state, graph) in zip(learners, before, strict=True):
             learner.restore(state, graph)
         for learner, task in zip(learners, tasks, strict=True):
-            hooks.call("on_task_failed", learner, task, error)
+            call(callbacks, "on_task_failed", learner, task, error)
         raise
 
 
+@dataclass(frozen=True, eq=False)
+class _Begun:
+    """A learner that is ready to learn a task: the training examples, and the sets of them that epochs use in turn."""
+
+    learner: Learner
+    task: Task
+    examples: Examples
+    rounds: list[Examples]
+
+    def hook(self, objective: Objective, model: int) -> StepHook | None:
+        make_hook = self.learner.method.step_hook
+        return None if make_hook is None else make_hook(self.learner, self.task, objective.part(model))
+
+
 def _observe(
-    learners: Sequence[Learner],
-    tasks: Sequence[Task],
-    callbacks: CallbackList,
-    resume: dict[str, Any] | None,
+    learners: Sequence[Learner], tasks: Sequence[Task], callbacks: Sequence[Callback], resume: dict[str, Any] | None
 ) -> None:
-    begun = [begin(learner, task) for learner, task in zip(learners, tasks, strict=True)]
-    for learner, (task, _) in zip(learners, begun, strict=True):
-        callbacks.call("on_task_begin", learner, task)
-    rounds = [
-        learner.method.rounds(learner, task, examples)
-        for learner, (task, examples) in zip(learners, begun, strict=True)
-    ]
-    for i, learner in enumerate(learners):
-        if not learner.method.trains_network:
-            _finish(learner, *begun[i], 0.0, callbacks)
-    started: list[tuple[list[int], Iterator[None], float]] = []
-    for group in _groups(learners, begun, rounds):
-        start = time.perf_counter()
-        lead, (task, examples) = learners[group[0]], begun[group[0]]
-        heads = torch.unique(examples.heads).tolist()
+    ready = [(learner, *begin(learner, task)) for learner, task in zip(learners, tasks, strict=True)]
+    for learner, task, _ in ready:
+        call(callbacks, "on_task_begin", learner, task)
+    begun = [_Begun(*of_learner, of_learner[0].method.rounds(*of_learner)) for of_learner in ready]
+    for one in begun:
+        if not one.learner.method.trains_network:
+            _finish(one, 0.0, callbacks)
+    started: list[tuple[list[_Begun], Iterator[None], float]] = []
+    for group in _groups(begun):
+        start, first = time.perf_counter(), group[0]
+        models = [one.learner.model for one in group if one.learner.model is not None]
+        heads, training = torch.unique(first.examples.heads).tolist(), first.learner.training
         objectives = [
-            make_objective(
-                [model for i in group if (model := learners[i].model) is not None],
-                [rounds[i][k] for i in group],
-                heads,
-                sampling=lead.training.sampling,
-            )
-            for k in range(len(rounds[group[0]]))
+            make_objective(models, examples, heads, sampling=training.sampling)
+            for examples in map(list, zip(*(one.rounds for one in group), strict=True))
         ]
         phases = train_in_phases(
             objectives,
-            lead.training,
-            [learners[i].seed for i in group],
-            task.id,
-            _on_epoch([learners[i] for i in group], callbacks),
-            own=task.train.numel(),
-            hooks=[_step_hook(learners[i], begun[i][0], objectives[0], k) for k, i in enumerate(group)],
-            penalties=[learners[i].method.penalty for i in group],
-            validation=_validation([learners[i] for i in group], [begun[i][0] for i in group], heads),
+            training,
+            [one.learner.seed for one in group],
+            first.task.id,
+            _on_epoch([one.learner for one in group], callbacks),
+            own=first.task.train.numel(),
+            hooks=[one.hook(objectives[0], k) for k, one in enumerate(group)],
+            penalties=[one.learner.method.penalty for one in group],
+            validation=make_objective(models, _validation(group), heads) if training.best_epoch else None,
             resume=resume,
             stream=len(started),
         )
@@ -109,47 +117,40 @@ def _observe(
     for _, phases, _ in started:
         next(phases, None)  # recorded steps of all groups run at the same time
     for group, phases, seconds in started:
-        device = learners[group[0]].device
+        device = group[0].learner.device
         for _ in phases:
             pass
         if device.type == "cuda":
             torch.cuda.current_stream(device).synchronize()
         trained = time.perf_counter()
         seconds += trained - since
-        choose_together([(learners[i], *begun[i]) for i in group])
+        choose_together([(one.learner, one.task, one.examples) for one in group])
         chosen = time.perf_counter()
-        for i in group:
-            _finish(learners[i], *begun[i], seconds / len(group), callbacks, (chosen - trained) / len(group))
+        for one in group:
+            _finish(one, seconds / len(group), callbacks, (chosen - trained) / len(group))
         since = time.perf_counter()
 
 
-def _validation(learners: Sequence[Learner], tasks: Sequence[Task], heads: list[int]) -> Objective | None:
-    """Return the validation examples of learners that keep their best epoch; None if they keep the last."""
-    if not learners[0].training.best_epoch:
-        return None
-    parts = []
-    for learner, task in zip(learners, tasks, strict=True):
-        parts.append(learner.method.validation(learner, task))
-        if not len(parts[-1]):
-            raise InputError(f"best_epoch is set, but {task.name} has no validation nodes; use a split that has them")
-    return make_objective([model for learner in learners if (model := learner.model) is not None], parts, heads)
+def _validation(group: Sequence[_Begun]) -> list[Examples]:
+    examples = [one.learner.method.validation(one.learner, one.task) for one in group]
+    for one, nodes in zip(group, examples, strict=True):
+        if not len(nodes):
+            raise InputError(
+                f"best_epoch is set, but {one.task.name} has no validation nodes; use a split that has them"
+            )
+    return examples
 
 
-def _step_hook(learner: Learner, task: Task, objective: Objective, model: int) -> StepHook | None:
-    make_hook = learner.method.step_hook
-    return None if make_hook is None else make_hook(learner, task, objective.part(model))
-
-
-def _on_epoch(learners: Sequence[Learner], callbacks: CallbackList) -> OnEpoch | None:
+def _on_epoch(learners: Sequence[Learner], callbacks: Sequence[Callback]) -> OnEpoch | None:
     """Return the function to call after each epoch; None if no callback needs it."""
-    if not callbacks.wants_epochs:
+    if all(type(callback).on_epoch_end is Callback.on_epoch_end for callback in callbacks):
         return None
 
-    def call(progress: TaskProgress) -> None:
+    def on_epoch(progress: TaskProgress) -> None:
         for i, learner in enumerate(learners):
-            callbacks.call("on_epoch_end", learner, progress.of(i))
+            call(callbacks, "on_epoch_end", learner, progress.of(i))
 
-    return call
+    return on_epoch
 
 
 def begin(learner: Learner, task: Task) -> tuple[Task, Examples]:
@@ -186,21 +187,14 @@ def begin(learner: Learner, task: Task) -> tuple[Task, Examples]:
     return task, learner.method.examples(learner, task)
 
 
-def _finish(
-    learner: Learner,
-    task: Task,
-    trained_on: Examples,
-    seconds: float,
-    callbacks: CallbackList,
-    shared_seconds: float = 0.0,
-) -> None:
-    start = time.perf_counter() - shared_seconds
-    info = learner.method.after_task(learner, task, trained_on)
+def _finish(begun: _Begun, seconds: float, callbacks: Sequence[Callback], shared_seconds: float = 0.0) -> None:
+    start, learner, task = time.perf_counter() - shared_seconds, begun.learner, begun.task
+    info = learner.method.after_task(learner, task, begun.examples)
     learner.history.append(
         {
             "task": task.id,
             "classes": list(task.classes),
-            "trained_on": len(trained_on),
+            "trained_on": len(begun.examples),
             "train_seconds": seconds,
             "select_seconds": time.perf_counter() - start,
             "selection": info,
@@ -209,26 +203,23 @@ def _finish(
     buffer = learner.method.buffer
     for experience in () if buffer is None else buffer.experiences[-1:]:
         if experience.task == task.id:
-            callbacks.call("on_selection", learner, task, experience)
+            call(callbacks, "on_selection", learner, task, experience)
 
 
-def _groups(
-    learners: Sequence[Learner], begun: Sequence[tuple[Task, Examples]], rounds: Sequence[list[Examples]]
-) -> list[list[int]]:
-    """Return groups of learners, by index, that are trained side by side; those without a network are omitted."""
-    groups: dict[Any, list[int]] = {}
-    for i, (learner, (task, examples)) in enumerate(zip(learners, begun, strict=True)):
-        if not learner.method.trains_network:
-            continue
-        alone = learner.training.batch_size is not None or architecture(learner.model) is None
-        key = i if alone else _shape(learner, task, examples, len(rounds[i]))
-        groups.setdefault(key, []).append(i)
-    graphs = [id(examples.graph) for _, examples in begun]
-    return [sorted(group, key=lambda i: graphs.index(graphs[i])) for group in groups.values()]  # a field per graph
+def _groups(begun: Sequence[_Begun]) -> list[list[_Begun]]:
+    """Return groups of learners that are trained side by side; those without a network are omitted."""
+    groups: dict[Any, list[_Begun]] = {}
+    for one in begun:
+        if one.learner.method.trains_network:
+            alone = one.learner.training.batch_size is not None or architecture(one.learner.model) is None
+            groups.setdefault(id(one) if alone else _shape(one), []).append(one)
+    graphs = [id(one.examples.graph) for one in begun]  # the order makes a field per graph
+    return [sorted(group, key=lambda one: graphs.index(id(one.examples.graph))) for group in groups.values()]
 
 
-def _shape(learner: Learner, task: Task, trained_on: Examples, rounds: int) -> tuple[Any, ...]:
+def _shape(begun: _Begun) -> tuple[Any, ...]:
     """Return the properties that learners must share to be trained side by side."""
+    learner = begun.learner
     return (
         str(architecture(learner.model)),
         learner.backbone,
@@ -238,9 +229,9 @@ def _shape(learner: Learner, task: Task, trained_on: Examples, rounds: int) -> t
         learner.device,
         learner.heads.kind,
         tuple(len(classes) for classes in learner.heads.classes),
-        tuple(torch.unique(trained_on.heads).tolist()),
-        rounds,
-        task.graph.num_features,
+        tuple(torch.unique(begun.examples.heads).tolist()),
+        len(begun.rounds),
+        begun.task.graph.num_features,
     )
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from ergnn.analytic import AnalyticHead
-from ergnn.config.learner_config import HEADS
+from ergnn.config.learner_config import HEADS, LearnerConfig
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.objective import Objective
@@ -40,6 +40,7 @@ class LearnerView(Protocol):
     ``model`` is None before the first task, and always for a method that trains no network.
     """
 
+    config: LearnerConfig
     backbone: str | nn.Module
     backbone_options: dict[str, Any]
     method: Method

@@ -24,10 +24,9 @@ mean) has no epochs. In hooks 1 and 2, ``learner.model`` has the parameters from
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from ergnn.config.errors import InputError
 from ergnn.data.stream import Task
 from ergnn.engine.training import TaskProgress
 from ergnn.methods.base import LearnerView
@@ -71,19 +70,7 @@ class EpochCallback(Callback):
         self.call(progress)
 
 
-class CallbackList:
-    """Several callbacks, called in the given order."""
-
-    def __init__(self, callbacks: Iterable[Callback] = ()) -> None:
-        self.callbacks = list(callbacks)
-        for callback in self.callbacks:
-            if not isinstance(callback, Callback):
-                raise InputError(
-                    f"callbacks contains {callback!r}; each must be an instance of ergnn.learning.callbacks.Callback"
-                )
-        self.wants_epochs = any(type(one).on_epoch_end is not Callback.on_epoch_end for one in self.callbacks)
-
-    def call(self, hook: str, *args: Any) -> None:
-        """Call a hook, e.g. ``on_task_end``, of every callback."""
-        for callback in self.callbacks:
-            getattr(callback, hook)(*args)
+def call(callbacks: Sequence[Callback], hook: str, *args: Any) -> None:
+    """Call a hook, e.g. ``on_task_end``, of every callback."""
+    for callback in callbacks:
+        getattr(callback, hook)(*args)

@@ -53,15 +53,6 @@ class Recorder(Callback):
     def write_task(self, learner: LearnerView, task: Task, metrics: dict[str, float]) -> None:
         """Write the metrics of a learned task."""
 
-    def close(self) -> None:
-        """Finish the record; does nothing by default."""
-
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
     def on_task_begin(self, learner: LearnerView, task: Task) -> None:
         self._task, self._losses = task.id, []
 
@@ -88,11 +79,8 @@ class Recorder(Callback):
         split = self.split
         if split is None:
             return {}
-        scores = {
-            number: learner.evaluate(task, split)
-            for number, task in sorted(self._tasks.items())
-            if number <= last and getattr(task, split).numel()
-        }
+        seen = [task for number, task in sorted(self._tasks.items()) if number <= last]
+        scores = {task.id: learner.evaluate(task, split) for task in seen if getattr(task, split).numel()}
         if last in scores:
             self._at_first[last] = scores[last]
         earlier = [self._at_first[j] - score for j, score in scores.items() if j < last and j in self._at_first]
@@ -158,7 +146,8 @@ class TensorBoard(Recorder):
             from torch.utils.tensorboard import SummaryWriter
 
             self._writer = SummaryWriter(str(self.folder))
-            lines = [f"{key}: {value}" for key, value in settings(learner).items()]
+            names = {name: name_of(getattr(learner.config, name)) for name in ("backbone", "method")}
+            lines = [f"{key}: {value}" for key, value in {**learner.config.settings(), **names}.items()]
             self._writer.add_text("settings", "  \n".join(lines))
         super().on_task_begin(learner, task)
 
@@ -172,21 +161,17 @@ class TensorBoard(Recorder):
             self._writer.add_scalar(name, value, task.id + 1)
         self._writer.flush()
 
+    def __enter__(self) -> TensorBoard:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def close(self) -> None:
+        """Finish the files."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
-
-
-def settings(learner: LearnerView) -> dict[str, Any]:
-    """Return the settings of a learner as plain values."""
-    backbone = name_of(learner.backbone)
-    training = {name: getattr(learner.training, name) for name in ("epochs", "lr", "weight_decay", "optimizer")}
-    out: dict[str, Any] = {"backbone": backbone, "method": name_of(learner.method), "head": learner.heads.kind}
-    selector = getattr(learner.method, "selector", None)
-    if selector is not None:
-        out |= {"selector": type(selector).__name__, "per_class": getattr(learner.method, "per_class", None)}
-    return {**out, **training, "batch_size": learner.training.batch_size, "seed": learner.seed}
 
 
 def _numbers(record: dict[str, Any]) -> dict[str, float]:
