@@ -20,10 +20,18 @@ from torch import Tensor
 
 from ergnn.config.errors import InputError
 from ergnn.config.learner_config import TASK_UNKNOWN, LearnerConfig
-from ergnn.data.graph import UNLABELED, Graph, check_homogeneous, pyg_edge_weight, pyg_features, warn_one_way
+from ergnn.data.graph import (
+    UNLABELED,
+    Graph,
+    check_homogeneous,
+    csr_tensor,
+    pyg_edge_weight,
+    pyg_features,
+    pyg_labels,
+    warn_one_way,
+)
 from ergnn.data.stream import Task
 from ergnn.learning.callbacks import Callback
-from ergnn.learning.estimator.inputs import is_graph, is_matrix, labels_of, make_graph, nodes_of, split_tuple
 from ergnn.learning.evaluation import misleading
 from ergnn.learning.learner import Learner
 from ergnn.methods import METHODS
@@ -113,27 +121,9 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         random_state: Any = 0,
         graph: Any = None,
     ) -> None:
-        self.backbone = backbone
-        self.method = method
-        self.head = head
-        self.epochs = epochs
-        self.lr = lr
-        self.weight_decay = weight_decay
-        self.optimizer = optimizer
-        self.batch_size = batch_size
-        self.fanout = fanout
-        self.with_replacement = with_replacement
-        self.best_epoch = best_epoch
-        self.network = network
-        self.device = device
-        self.backbone_options = backbone_options
-        self.selector = selector
-        self.per_class = per_class
-        self.selector_options = selector_options
-        self.method_options = method_options
-        self.callbacks = callbacks
-        self.random_state = random_state
-        self.graph = graph
+        parameters = dict(locals())
+        del parameters["self"]
+        self.__dict__.update(parameters)  # scikit-learn reads each from the attribute of its name
 
     def fit(self, X: Any, y: Any = None, nodes: Any = None) -> ContinualNodeClassifier:
         """Learn some nodes from scratch, as the first task; arguments as in :meth:`partial_fit`."""
@@ -162,7 +152,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "learner_")
         X, nodes = self._in_graph(X, nodes, "predict")
         graph, _ = self._read(X, reset=False)
-        return self._probabilities(graph, nodes_of(nodes, graph.num_nodes, "predict"), task)
+        return self._probabilities(graph, _nodes_of(nodes, graph.num_nodes, "predict"), task)
 
     def predict(self, X: Any, nodes: Any = None, task: int | None = None) -> np.ndarray:
         """Predict the most probable label of each node; arguments as in :meth:`predict_proba`."""
@@ -215,7 +205,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
             wrong = given[~np.isin(given, allowed)].tolist()[0]
             raise InputError(f"{what}: label {wrong!r} is not one of classes: {', '.join(map(str, allowed))}")
         known = self._with_new([] if first else self._known, np.unique(allowed))
-        matrix = self.graph is None and is_matrix(X)
+        matrix = self.graph is None and _is_matrix(X)
         learner = self._new_learner(matrix) if first else self.learner_
         task = self._task(learner, graph, chosen, known, given, matrix)
         learner.observe(task, callbacks=self.callbacks or ())
@@ -251,14 +241,14 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         return self.graph, ids[:, 0] if ids.ndim == 2 and ids.shape[1] == 1 else ids
 
     def _read(self, X: Any, reset: bool, y: Any = "no_validation") -> tuple[Graph, Any]:
-        """Convert X to a graph, without labels if X is not a graph, and check y."""
+        """Convert X to a graph, where nodes are unlabeled if X has no labels, and check y of rows."""
         check_homogeneous(X, "X")
-        if not is_graph(X):
-            x, edges, weight = split_tuple(X)
+        if not _is_graph(X):
+            x, edges, weight = _split_tuple(X)
             kinds = {"accept_sparse": "csr", "dtype": np.float32}
             checked = validate_data(self, x.numpy(force=True) if isinstance(x, Tensor) else x, y, reset=reset, **kinds)
             x, y = (checked, y) if isinstance(y, str) else checked
-            return make_graph(x, edges, weight), y
+            return _make_graph(x, edges, weight), y
         x = X.x if isinstance(X, Graph) else pyg_features(X, "X", warn=reset)
         if reset:
             self.n_features_in_ = int(x.size(1))
@@ -268,7 +258,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
             )
         if isinstance(X, Graph):
             return X.validate(), y
-        graph = make_graph(x, X.edge_index, pyg_edge_weight(X))
+        graph = _make_graph(x, X.edge_index, pyg_edge_weight(X), None if X.y is None else pyg_labels(X, "X"))
         if reset:
             warn_one_way(graph.edge_index, graph.num_nodes, "X")
         return graph, y
@@ -276,12 +266,13 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
     def _read_labeled(self, X: Any, y: Any, nodes: Any, what: str, reset: bool) -> tuple[Graph, Tensor, np.ndarray]:
         """Return the graph, the given nodes, and their labels."""
         X, nodes = self._in_graph(X, nodes, what)
-        own = labels_of(X)
-        if own is not None and nodes is None:
-            nodes, y = own != UNLABELED if y is None else y, None
-        together = own is None and nodes is None  # one label per row, as in scikit-learn
-        graph, checked = self._read(X, reset, y if together else "no_validation")
-        chosen = nodes_of(nodes, graph.num_nodes, what)
+        of_rows = not _is_graph(X) and nodes is None  # one label per row, as in scikit-learn
+        graph, checked = self._read(X, reset, y if of_rows else "no_validation")
+        labels = graph.y.cpu().numpy()
+        has_labels = bool((labels != UNLABELED).any())
+        if has_labels and nodes is None:
+            nodes, y = labels != UNLABELED if y is None else y, None
+        chosen = _nodes_of(nodes, graph.num_nodes, what)
         unique, count = chosen.unique(return_counts=True)
         if not chosen.numel():
             raise InputError(f"{what}: nodes is empty")
@@ -291,9 +282,9 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
                 f"{what}: nodes contains {twice} more than once; to pass labels, use {what}(graph, nodes=…, y=…)"
             )
         if y is not None:
-            labels = checked if together else column_or_1d(y, warn=True)
-        elif own is not None:
-            labels = own[chosen.numpy()]
+            labels = checked if of_rows else column_or_1d(y, warn=True)
+        elif has_labels:
+            labels = labels[chosen.numpy()]
             if (labels == UNLABELED).any():
                 raise InputError(f"{what}: node {int(chosen[int((labels == UNLABELED).argmax())])} has no label")
         else:
@@ -339,3 +330,56 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
 def _plain(value: Any) -> Any:
     """Convert a numpy number, as passed by grid searches, to a Python number."""
     return value.item() if isinstance(value, np.generic) else value
+
+
+def _is_graph(X: Any) -> bool:
+    """Return whether X is a :class:`Graph` or a PyG ``Data``."""
+    return isinstance(X, Graph) or hasattr(X, "edge_index")
+
+
+def _is_matrix(X: Any) -> bool:
+    """Return whether X is a matrix: its rows are nodes without edges, and later calls have different nodes."""
+    return not _is_graph(X) and not isinstance(X, tuple)
+
+
+def _split_tuple(X: Any) -> tuple[Any, Tensor, Tensor | None]:
+    """Return the features, directed edges ``[2, m]`` and, if given, edge weights of a tuple or a matrix."""
+    if _is_matrix(X):
+        return X, torch.empty(2, 0, dtype=torch.long), None
+    if len(X) not in (2, 3):
+        raise InputError(
+            f"X is a tuple of {len(X)}; a graph as a tuple is (X, edge_index) or (X, edge_index, edge_weight)"
+        )
+    edges, *weight = (torch.as_tensor(part if isinstance(part, Tensor) else np.asarray(part)) for part in X[1:])
+    return X[0], edges, weight[0].float() if weight else None
+
+
+def _make_graph(x: Any, edge_index: Tensor, edge_weight: Tensor | None, labels: Tensor | None = None) -> Graph:
+    """Create a graph from a tensor, an array or a scipy matrix, and check all values."""
+    if edge_index.is_floating_point() or edge_index.is_complex() or edge_index.dtype == torch.bool:
+        raise InputError(f"edge_index must contain node ids; got {edge_index.dtype}")
+    if hasattr(x, "tocsr"):
+        x = csr_tensor(x)
+    elif not isinstance(x, Tensor):
+        x = torch.from_numpy(x if x.flags.writeable else x.copy())
+    y = torch.full((x.size(0),), UNLABELED, device=x.device) if labels is None else labels
+    weight = None if edge_weight is None else edge_weight.to(x.device)
+    return Graph(x, edge_index.to(x.device, torch.long), y, edge_weight=weight).validate()
+
+
+def _nodes_of(nodes: Any, count: int, what: str) -> Tensor:
+    """Return checked node ids, from a vector of ids or a boolean mask; all of ``count`` nodes for None."""
+    if nodes is None:
+        return torch.arange(count)
+    ids = torch.as_tensor(nodes if isinstance(nodes, Tensor) else np.asarray(nodes)).cpu()
+    if ids.dtype == torch.bool and ids.shape == (count,):
+        return ids.nonzero().flatten()
+    if ids.dim() != 1 or ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex():
+        raise InputError(
+            f"{what}: nodes must be a vector of node ids, or a mask of {count} entries; "
+            f"got {ids.dtype} of shape {tuple(ids.shape)}"
+        )
+    wrong = ids[(ids < 0) | (ids >= count)]
+    if wrong.numel():
+        raise InputError(f"{what}: nodes contains {int(wrong[0])}; nodes are 0 to {count - 1}")
+    return ids.long()
