@@ -55,12 +55,12 @@ def make_update(number: int, size: int, distant: float = 0.1) -> Any:
 
 def measure_phases() -> dict[str, float]:
     """Add the processor time that the phases of an update take from now on; a phase contains no other one."""
-    from ergnn.folder import network, row_cache, solved
+    from ergnn.folder import network, solved
 
     parts: dict[str, list[tuple[Any, str]]] = {
         "read graph": [(solved, "read_subgraph"), (network, "read_subgraph"), (solved, "changed_within")],
         "propagate": [(solved.Features, "rows"), (solved.Features, "scores")],
-        "cached rows": [(row_cache.CachedRows, "_read"), (solved, "write_rows")],
+        "cached rows": [(solved.CachedRows, "_read"), (solved, "write_rows")],
         "solve": [(solved, "solve")],
         "train": [(network.Learner, "observe")],
     }

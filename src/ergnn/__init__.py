@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ergnn.config.learner_config import LearnerConfig
     from ergnn.data import Graph, Split, Task, TaskStream, load_graph, make_stream
     from ergnn.engine.training import Training
-    from ergnn.folder.export.saving import load
+    from ergnn.folder.export import load
     from ergnn.lab.config import RunConfig
     from ergnn.lab.result import RunResult
     from ergnn.lab.run import run
@@ -80,7 +80,7 @@ __getattr__ = lazy_names(
         "ergnn.lab.config": ("RunConfig",),
         "ergnn.lab.result": ("RunResult",),
         "ergnn.lab.run": ("run",),
-        "ergnn.folder.export.saving": ("load",),
+        "ergnn.folder.export": ("load",),
         "ergnn.learning.learner": ("Learner",),
         "ergnn.methods": ("METHODS", "Method"),
         "ergnn.learning.metrics": ("AccuracyMatrix", "average_accuracy", "forgetting_mean", "performance_mean"),

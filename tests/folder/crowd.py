@@ -29,7 +29,7 @@ def read(root: Path, stop: Path) -> dict[str, Any]:
             with LearnerFolder(root).snapshot() as snapshot:
                 ids = snapshot.graph.names(snapshot.learner.buffer.nodes.numpy())
                 digest = hashlib.sha256(json.dumps(snapshot.records).encode())
-                for names, classes, p in snapshot.predict(ids, chunk=100):
+                for names, classes, p in snapshot.predict(ids):
                     assert abs(p.sum(1) - 1).max() < 1e-6
                     digest.update(json.dumps([names, classes, p.tolist()]).encode())
             answers = seen.setdefault(f"{snapshot.version.number} {snapshot.version.time}", [])

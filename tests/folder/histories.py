@@ -79,7 +79,7 @@ def check(folder: LearnerFolder, whole: Whole, *, with_folder: bool = False) -> 
     names, expected = (whole.in_a_folder if with_folder else whole.expected)(folder.settings)
     ids = list(whole.x)
     for wanted in (ids, ids[:2]):
-        parts = list(folder.predict(wanted, chunk=7))
+        parts = list(folder.predict(wanted))
         found = np.concatenate([part[2] for part in parts])
         columns = [parts[0][1].index(name) for name in names]
         assert len(names) == len(parts[0][1])

@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 import secrets
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,6 @@ TOLERANCE = 1e-8
 """Largest difference of a probability by rounding."""
 MAX_NODES = 10_000
 """Nodes whose probabilities are compared at most."""
-FIELDS = ("format", "ergnn", "time", "salt", "removed", "version_before", "version_after", "searched", "compared")
 
 
 def make_certificate(snapshot: Snapshot, before: int, traces: Mapping[str, Collection[bytes]]) -> dict[str, Any]:
@@ -62,8 +62,9 @@ def make_certificate(snapshot: Snapshot, before: int, traces: Mapping[str, Colle
 
 
 def digest(certificate: Mapping[str, Any]) -> str:
-    """A digest of all fields, which the folder's log stores."""
-    return hashlib.sha256(to_json({name: certificate[name] for name in FIELDS}).encode()).hexdigest()
+    """A digest of all other fields, which the folder's log stores."""
+    rest = {name: value for name, value in certificate.items() if name != "digest"}
+    return hashlib.sha256(to_json(rest).encode()).hexdigest()
 
 
 def verify_certificate(snapshot: Snapshot, path: Path) -> dict[str, str | None]:
@@ -111,44 +112,34 @@ def find_bytes(snapshot: Snapshot, needles: Collection[bytes]) -> tuple[list[str
     Bytes within an id, a class name or the features of a node that is there do not count, nor do those of settings.
     """
     hits, size, files = [], 0, sorted(path for path in snapshot.root.rglob("*") if path.is_file())
-    allowed: list[bytes] | None = None
+    allowed = _stored_values(snapshot)
     for path in files:
         data = path.read_bytes()
         size += len(data)
-        for at, needle in _occurrences(data, needles):
-            allowed = _stored_values(snapshot) if allowed is None else allowed
-            if not _is_within(data, at, needle, allowed):
-                hits.append(str(path.relative_to(snapshot.root)))
-                break
+        if any(not _is_within(data, at, needle, allowed) for at, needle in _occurrences(data, needles)):
+            hits.append(str(path.relative_to(snapshot.root)))
     return hits, {"files": len(files), "bytes": size, "texts": len(needles)}
 
 
 def _stored_values(snapshot: Snapshot) -> list[bytes]:
     """Ids, class names, features and settings that are there, and the schema."""
-    values: list[bytes] = []
-    for query in (
-        f"SELECT id, columns, features FROM nodes WHERE {VISIBLE}",
-        "SELECT name FROM classes",
-        "SELECT name, value FROM settings",
-        "SELECT sql FROM sqlite_schema",
-    ):
-        for row in snapshot.connection.execute(query, {"v": snapshot.version.number}):
-            values += [value.encode() if isinstance(value, str) else value for value in row if value is not None]
-    return values
+    query = f"""SELECT id, columns, features FROM nodes WHERE {VISIBLE} UNION ALL SELECT name, NULL, NULL FROM classes
+                UNION ALL SELECT name, value, NULL FROM settings UNION ALL SELECT sql, NULL, NULL FROM sqlite_schema"""
+    rows = snapshot.connection.execute(query, {"v": snapshot.version.number})
+    values = (value for row in rows for value in row if value is not None)
+    return [value.encode() if isinstance(value, str) else value for value in values]
 
 
 def _occurrences(data: bytes, needles: Collection[bytes]) -> Iterator[tuple[int, bytes]]:
     """Where texts occur, by their first bytes."""
-    by_start: dict[bytes, list[bytes]] = {}
+    by_start = defaultdict(list)
     for needle in needles:
-        by_start.setdefault(needle[:MIN_TEXT], []).append(needle)
+        by_start[needle[:MIN_TEXT]].append(needle)
     starts = np.array([int.from_bytes(start, "little") for start in by_start], np.uint64)
-    every = np.frombuffer(data, np.uint8)
+    words = np.ndarray(len(data), "<u8", data + bytes(8), strides=(1,))  # eight bytes from each place
     for first in range(0, len(data), CHUNK):
-        window = every[first : first + CHUNK + MIN_TEXT - 1].astype(np.uint64)
-        count = max(0, len(window) - MIN_TEXT + 1)
-        words = sum((window[i : i + count] << np.uint64(8 * i) for i in range(MIN_TEXT)), np.zeros(count, np.uint64))
-        for at in (first + np.flatnonzero(np.isin(words, starts))).tolist():
+        window = words[first : first + CHUNK] & np.uint64((1 << 8 * MIN_TEXT) - 1)
+        for at in (first + np.flatnonzero(np.isin(window, starts))).tolist():
             for needle in by_start[data[at : at + MIN_TEXT]]:
                 if data.startswith(needle, at):
                     yield at, needle
@@ -156,13 +147,9 @@ def _occurrences(data: bytes, needles: Collection[bytes]) -> Iterator[tuple[int,
 
 def _is_within(data: bytes, at: int, needle: bytes, allowed: list[bytes]) -> bool:
     """Whether an occurrence is part of other bytes that may be there."""
-    for text in allowed:
-        place = text.find(needle)
-        while place >= 0:
-            if data.startswith(text, at - place) and at >= place:
-                return True
-            place = text.find(needle, place + 1)
-    return False
+    pattern = re.compile(b"(?=" + re.escape(needle) + b")")  # occurrences may overlap
+    places = ((text, match.start()) for text in allowed if needle in text for match in pattern.finditer(text))
+    return any(at >= place and data.startswith(text, at - place) for text, place in places)
 
 
 def _is_distinct(text: bytes) -> bool:
@@ -179,10 +166,6 @@ def unused_classes(snapshot: Snapshot) -> dict[int, str]:
     return {c: name for c, name in enumerate(snapshot.classes) if c not in used}
 
 
-def _names_class(note: str, name: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(short_name(name))}(?!\w)", note) is not None
-
-
 def clear_names(snapshot: Snapshot, ids: Collection[str]) -> None:
     """Remove the names of unused classes, whose numbers stay in use, and texts that contain them or an id.
 
@@ -194,15 +177,17 @@ def clear_names(snapshot: Snapshot, ids: Collection[str]) -> None:
     insert(connection, "classes", ((c, f"(removed class {c})", number) for c in gone))
     names = set(gone.values())
     texts = [text for text in (*names, *ids) if len(text) >= MIN_TEXT]
+    patterns = [re.compile(rf"(?<!\w){re.escape(short_name(name))}(?!\w)") for name in names]
     for record in snapshot.records:
-        notes = [note for note in record["notes"] if not any(_names_class(note, name) for name in names)]
-        classes = [name for name in record["classes"] if name not in names]
-        title = record["name"]
-        if any(text in title for text in texts):
-            title = f"update {record['update'] + 1}"
-        if (title, classes, notes) != (record["name"], record["classes"], record["notes"]):
+        cleared: dict[str, Any] = {
+            "notes": [note for note in record["notes"] if not any(pattern.search(note) for pattern in patterns)],
+            "classes": [name for name in record["classes"] if name not in names],
+        }
+        if any(text in record["name"] for text in texts):
+            cleared["name"] = f"update {record['update'] + 1}"
+        if {**record, **cleared} != record:
             connection.execute("DELETE FROM updates WHERE number = ?", (record["update"],))
-            write_records(connection, [{**record, "name": title, "classes": classes, "notes": notes}], number)
+            write_records(connection, [{**record, **cleared}], number)
     for row, details in connection.execute("SELECT rowid, details FROM log").fetchall():
         if any(text in details or to_json(text)[1:-1] in details for text in texts):
             connection.execute("UPDATE log SET details = '{}' WHERE rowid = ?", (row,))

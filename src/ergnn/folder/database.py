@@ -21,6 +21,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from ergnn.config.errors import BusyError, ErgnnError, FolderError, similar_file
 
 APPLICATION_ID = 0x65726E6E
@@ -30,7 +32,7 @@ WAIT = 60.0
 """Seconds to wait for a lock of another connection."""
 VISIBLE = "added <= :v AND (removed IS NULL OR removed > :v)"
 """Whether a row belongs to version ``:v``."""
-MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError, ArithmeticError)
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError, SafetensorError)
 """Errors of reading a damaged value."""
 Row = tuple[Any, ...]
 
@@ -161,9 +163,11 @@ def connect(root: Path, *, write: bool = False) -> sqlite3.Connection:
             if schema > newest:
                 text = f"has schema {schema}; this version of ergnn reads schemas up to {newest}"
                 raise FolderError(f"{path}: {text}. It was written by a newer ergnn: install that one")
-            if schema < newest and not writable:
-                connection = _copied(connection)
             if schema < newest:
+                if not writable:  # migrate a copy
+                    stored, connection = connection, _connect(Path("memory"), "memory")
+                    stored.backup(connection)
+                    stored.close()
                 migrate(connection)
             if not write:
                 connection.execute("PRAGMA query_only = ON")
@@ -181,22 +185,14 @@ def _connect_read_only(path: Path) -> sqlite3.Connection:
     return _connect(path, "ro&immutable=1" if alone else "ro")
 
 
-def _copied(connection: sqlite3.Connection) -> sqlite3.Connection:
-    """A copy of a database in memory."""
-    with closing(connection):
-        memory = _connect(Path("memory"), "memory")
-        connection.backup(memory)
-        return memory
-
-
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     uri = f"{path.resolve().as_uri()}?mode={mode}"
     connection = sqlite3.connect(uri, timeout=WAIT, isolation_level=None, uri=True, check_same_thread=False)
     for name in ("foreign_keys", "cell_size_check", "secure_delete"):
         connection.execute(f"PRAGMA {name} = ON")
-    connection.execute("PRAGMA trusted_schema = OFF")  # the schema of an untrusted database must not call functions
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA temp_store = MEMORY")
+    # The schema of an untrusted database must not call functions.
+    for setting in ("trusted_schema = OFF", "synchronous = FULL", "temp_store = MEMORY"):
+        connection.execute(f"PRAGMA {setting}")
     return connection
 
 
@@ -257,7 +253,8 @@ def created(root: Path) -> Iterator[sqlite3.Connection]:
 def writing(root: Path) -> Iterator[sqlite3.Connection]:
     """Connect as the only writer; the operating system releases the lock if the process is killed."""
     database_path(root)
-    with wrap_errors(root), open(root / LOCK, "a+", encoding="utf-8", errors="replace", opener=_no_link) as lock:
+    opener = lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o644)  # noqa: E731
+    with wrap_errors(root), open(root / LOCK, "a+", encoding="utf-8", errors="replace", opener=opener) as lock:
         lock.seek(0)
         holder = lock.read(200).strip() or "another process"
         with locked(lock, f"{root}: is being written by {holder}; wait until it is done (reading is possible)"):
@@ -281,10 +278,6 @@ def locked(file: Any, message: str, *, wait: bool = False) -> Iterator[None]:
         yield
     finally:
         fcntl.flock(file, fcntl.LOCK_UN)
-
-
-def _no_link(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o644)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ more often, and groups differ in how often they churn.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -87,17 +87,16 @@ def write_files(folder: Path, count: int = 4000, seed: int = 0, new: int = 0) ->
     arrival |= {row["id"]: WEEKS for row in rows[count - new :]}
     folder.mkdir(parents=True, exist_ok=True)
     for week in range(WEEKS + bool(new)):
-        known = week < WEEKS
-        columns = [name for name in rows[0] if known or name != "label"]
+        nodes, edges = "new.csv", "new_edges.csv"
+        if week < WEEKS:
+            nodes, edges = f"nodes_{week + 1}.csv", f"edges_{week + 1}.csv"
+        columns = [name for name in rows[0] if week < WEEKS or name != "label"]
         arrived = ([row[name] for name in columns] for row in rows if arrival[row["id"]] == week)
-        paid = (pair for pair in payments if max(arrival[pair[0]], arrival[pair[1]]) == week)
-        _write(folder / (f"nodes_{week + 1}.csv" if known else "new.csv"), columns, arrived)
-        edges = folder / (f"edges_{week + 1}.csv" if known else "new_edges.csv")
-        _write(edges, ["source", "target", "amount"], paid)
+        paid = (payment for payment in payments if max(arrival[end] for end in payment[:2]) == week)
+        _write(folder / nodes, columns, *arrived)
+        _write(folder / edges, ["source", "target", "amount"], *paid)
 
 
-def _write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def _write(path: Path, *rows: Sequence[object]) -> None:
     with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        writer.writerows(rows)
+        csv.writer(file).writerows(rows)

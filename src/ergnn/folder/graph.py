@@ -151,8 +151,10 @@ class MemoryGraph:
         self._node_of = dict(zip(self._ids, nodes.tolist(), strict=True))
         self._row = np.full(stored.next_node, -1, np.int64)
         self._row[nodes] = np.arange(len(nodes))
-        row, self._sources, self._weights = stored.neighbors(nodes)
-        self._ends = np.cumsum(np.bincount(row, minlength=len(nodes)))
+        row, source, weight = stored.neighbors(nodes)
+        self._is_weighted, values = weight is not None, np.ones(len(row), np.float32) if weight is None else weight
+        indptr = np.searchsorted(row, np.arange(len(nodes) + 1))
+        self._edges = scipy.sparse.csr_matrix((values, source, indptr), (len(nodes), stored.next_node))
         self._stored, self._labels_of, self.encode = stored.stored_features(nodes), stored.labels(nodes), stored.encode
         self._x = self.encode(self._stored)
 
@@ -166,13 +168,9 @@ class MemoryGraph:
         return self._nodes
 
     def neighbors(self, nodes: Array) -> tuple[Array, Array, Array | None]:
-        rows = self._row[nodes]
-        starts = np.where(rows > 0, self._ends[rows - 1], 0)
-        counts = self._ends[rows] - starts
-        row = np.repeat(np.arange(len(nodes)), counts)
-        within = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
-        places = starts[row] + within
-        return row, self._sources[places], None if self._weights is None else self._weights[places]
+        edges = self._edges[self._row[nodes]]
+        row = np.repeat(np.arange(len(nodes)), np.diff(edges.indptr))
+        return row, edges.indices.astype(np.int64), edges.data if self._is_weighted else None
 
     def features(self, nodes: Array) -> Any:
         return self._x[self._row[nodes]]

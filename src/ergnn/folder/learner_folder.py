@@ -22,7 +22,7 @@ from ergnn.folder.certificate import clear_names, make_certificate, unused_class
 from ergnn.folder.database import insert, reading_values, to_json, transaction, wrap_errors
 from ergnn.folder.graph import StoredGraph, remove_nodes
 from ergnn.folder.inspection import check_versions, inspect_snapshot, unknown_nodes, update_drift, watch_snapshot
-from ergnn.folder.network import CHUNK, Checkpoints, learn_offline
+from ergnn.folder.network import Checkpoints, learn_offline
 from ergnn.folder.settings import CHANGEABLE, Settings
 from ergnn.folder.snapshot import Snapshot, fitted_version, make_learner, open_snapshot, write_snapshot
 from ergnn.folder.spool import purge_spool
@@ -174,7 +174,6 @@ class LearnerFolder:
         nodes: Any = None,
         edges: Any = None,
         classes: Sequence[str] | None = None,
-        chunk: int = CHUNK,
         version: int | None = None,
     ) -> Iterator[tuple[list[str], list[str], Array]]:
         """Predict ids, class names and probabilities ``[n, classes]``, in chunks.
@@ -184,12 +183,11 @@ class LearnerFolder:
             nodes: nodes, as for :meth:`observe`; those not in the graph are added for this prediction only.
             edges: edges to add for this prediction only.
             classes: classes that compete; by default all that were learned.
-            chunk: maximum number of nodes per chunk.
             version: a stored version; by default the current one.
         """
         nodes, edges = self._tables(nodes, edges)
         with self.snapshot(version) as snapshot:
-            yield from snapshot.predict(ids, nodes, edges, classes, chunk)
+            yield from snapshot.predict(ids, nodes, edges, classes)
 
     def _tables(self, nodes: Any, edges: Any) -> tuple[NodeTable | None, EdgeTable | None]:
         """Read tables from what :func:`ergnn.data.tables.read_nodes` reads."""
@@ -368,7 +366,7 @@ class LearnerFolder:
     def export(
         self, out: str | Path, *, format: str = "safetensors", graph: bool = False, version: int | None = None
     ) -> list[Path]:
-        """Write the model to files; see :func:`ergnn.folder.export.saving.export_snapshot`.
+        """Write the model to files; see :func:`ergnn.folder.export.export_snapshot`.
 
         Args:
             out: a folder, or a file with the suffix of the format.
@@ -376,7 +374,7 @@ class LearnerFolder:
             graph: also write the graph.
             version: a stored version; by default the current one.
         """
-        from ergnn.folder.export.saving import export_snapshot
+        from ergnn.folder.export import export_snapshot
 
         with self.snapshot(version) as snapshot:
             return export_snapshot(snapshot, out, graph, format)
@@ -396,7 +394,7 @@ class LearnerFolder:
             versions.read_version(connection, wanted)
             with transaction(connection):
                 versions.drop_after(connection, kept[-1])  # an unfinished update
-                versions.set_current(connection, wanted, newest)
+                insert(connection, "current", [(1, wanted, newest)], "REPLACE")
                 versions.add_log(connection, "rollback", version=wanted)
         return wanted
 

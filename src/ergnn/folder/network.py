@@ -6,12 +6,14 @@ import math
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from ergnn.config.errors import ErgnnError, FolderError, InputError
@@ -21,7 +23,7 @@ from ergnn.engine.training import TaskProgress
 from ergnn.folder.database import MALFORMED, Row, damaged, from_json, insert, select, to_json, transaction
 from ergnn.folder.graph import StoredGraph
 from ergnn.folder.settings import Settings
-from ergnn.folder.versions import Version, get_tensors, load_tensors, put_blob
+from ergnn.folder.versions import Version, get_tensors, put_blob
 from ergnn.learning.callbacks import Callback
 from ergnn.learning.learner import Learner
 from ergnn.methods import LearnerView
@@ -49,13 +51,11 @@ class NetworkLearner:
 
     Attributes:
         exact: whether the model depends on the present graph only, so that nothing of a forgotten node is left in it.
-        all_at_once: whether many nodes are scored together rather than in chunks.
         epochs: epochs per update; None if nothing is trained.
     """
 
     exact = False
     scales_columns = False
-    all_at_once = False
 
     def __init__(self, settings: Settings, learner: Learner) -> None:
         self.settings, self.learner, self.epochs = settings, learner, settings.learner.epochs
@@ -64,6 +64,8 @@ class NetworkLearner:
             reason = "it trains no network"
         elif method.needs_earlier_graph and method.buffer is None:
             reason = "it stores nodes outside the buffer"
+        elif method.buffer is not None and method.buffer.replay != "live":
+            reason = f"replay is {method.buffer.replay!r}; in a folder, which stores the graph, it must be 'live'"
         if reason is not None:
             text = f"method {settings.learner.method!r} does not work in a folder: {reason}"
             raise InputError(f"{text}; use e.g. analytic, replay or finetune")
@@ -74,13 +76,8 @@ class NetworkLearner:
                 "layers a LayerForm ('A new convolution' in docs/engine.md), or use a backbone of ergnn, such as gcn"
             )
         self.num_hops = model.num_hops
-        if method.buffer is not None and method.buffer.replay != "live":
-            text = "in a folder, which stores the graph, it must be 'live'"
-            raise InputError(f"replay is {method.buffer.replay!r}; {text}")
         self._budgets = {name: getattr(method, name, None) for name in ("budget_nodes", "budget_bytes")}
-        for name, value in self._budgets.items():
-            if value is not None:  # trimmed in `learn`: ties are broken by the numbers of the whole graph
-                setattr(method, name, None)
+        vars(method).update(dict.fromkeys(self._budgets))  # trimmed in `learn`: ties are broken by global numbers
 
     @property
     def num_tasks(self) -> int:
@@ -90,12 +87,6 @@ class NetworkLearner:
     def buffer(self) -> ExperienceBuffer:
         """Remembered nodes; empty for a method that remembers none."""
         return self.learner.method.buffer or ExperienceBuffer()
-
-    @property
-    def reach(self) -> int:
-        """Radius of the graph that training depends on: network and method, or a selector that uses more hops."""
-        selector = getattr(self.learner.method, "selector", None)
-        return max(self.num_hops + self.learner.method.folder.extra_hops, int(getattr(selector, "hops", 0)))
 
     def classes(self) -> list[int]:
         return sorted(self.learner.classes().tolist()) if self.num_tasks else []
@@ -114,7 +105,10 @@ class NetworkLearner:
         self.settings.limits.check_bytes(4 * count, f"backbone {self.learner.backbone!r}", "parameters take")
         remembered = [(e.nodes.cpu().numpy(), e.labels.cpu().numpy()) for e in self.buffer.experiences]
         nodes, labels = map(np.concatenate, zip(train, val, *remembered, strict=True))
-        local = read_subgraph(snapshot.graph, nodes, self.reach, self.settings.limits, (nodes, labels))
+        # Training depends on what network and method reach, or a selector that uses more hops.
+        selector, hops = getattr(self.learner.method, "selector", None), self.learner.method.folder.extra_hops
+        hops = max(self.num_hops + hops, int(getattr(selector, "hops", 0)))
+        local = read_subgraph(snapshot.graph, nodes, hops, self.settings.limits, (nodes, labels))
         seen = replace(local.graph, class_names=tuple(snapshot.classes))
         classes = tuple(int(c) for c in np.unique(train[1]))
         none = torch.empty(0, dtype=torch.long)
@@ -142,30 +136,27 @@ class NetworkLearner:
         """Remove nodes from the buffer; no node takes their place."""
         self.learner.forget_nodes(torch.from_numpy(nodes).to(self.learner.device))
 
-    def probabilities(self, graph: PartialGraph, nodes: Array, num_classes: int, chunk: int = CHUNK) -> Array:
+    def probabilities(self, graph: PartialGraph, nodes: Array, num_classes: int) -> Array:
         """Probabilities ``[n, num_classes]`` of some nodes."""
         order = np.argsort(nodes, kind="stable")  # nodes that came together share their neighborhoods
         columns, out = self.learner.classes().cpu().numpy(), np.zeros((len(nodes), num_classes))
-        for start in range(0, len(nodes), chunk):
-            mine = order[start : start + chunk]
+        for start in range(0, len(nodes), CHUNK):
+            mine = order[start : start + CHUNK]
             local = read_subgraph(graph, nodes[mine], self.num_hops, self.settings.limits)
             with torch.no_grad():
                 values = self.learner.predict_proba(local.local_ids(nodes[mine]), graph=local.graph)
             out[mine[:, None], columns] = values.cpu().numpy()
         return out
 
-    def more_tensors(self) -> dict[str, Any]:
-        """Tensors to export that are not stored: none."""
-        return {}
-
-    def describe(self, classes: list[str]) -> dict[str, Any]:
+    def describe(self, classes: list[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """What the exported weights mean, and tensors that are not stored: none."""
         place, label = self.learner.heads.columns(None, self.learner.device)
         return {
             "backbone": self.learner.backbone,
             "backbone_options": self.learner.backbone_options,
             "heads": list(getattr(self.learner.model, "head_widths", [])),
             "outputs": [[int(p), classes[int(c)]] for p, c in zip(place, label, strict=True)],
-        }
+        }, {}
 
     def state(self) -> dict[str, Any]:
         """State that is stored as JSON; it has no times, so that the same learning gives the same state."""
@@ -214,9 +205,9 @@ class NetworkLearner:
             with torch.device("meta"):
                 model: nn.Module = BACKBONES.create(name, in_channels=num_features, out_channels=2, **options)
                 return model
-        except InputError:
-            raise
         except (RuntimeError, TypeError, ValueError, OverflowError) as error:
+            if isinstance(error, InputError):
+                raise
             reason = str(error).partition("\n")[0]
             raise InputError(f"backbone {name!r} cannot be created with these options: {reason}") from None
 
@@ -227,15 +218,14 @@ def _experiences(connection: sqlite3.Connection, version: Version) -> list[dict[
     if len(rows) != version.remembered:
         raise damaged("the table remembered")
     classes = {c for task in version.state["learner"]["classes"] for c in task}
-    nodes_of: dict[int, list[tuple[int, int, float]]] = {}
-    for _, _, task, node, label, score, _ in rows:
-        if not 0 <= node < version.next_node or label not in classes:
-            raise FolderError(f"node {node} of class {label} cannot be remembered: the database is damaged")
-        nodes_of.setdefault(task, []).append((node, label, math.nan if score is None else score))
     experiences = []
-    for task, remembered in nodes_of.items():
-        nodes, labels, scores = map(torch.tensor, zip(*remembered, strict=True))
-        experiences.append({"task": task, "nodes": nodes, "labels": labels, "scores": scores.float()})
+    for task, remembered in groupby(rows, key=itemgetter(2)):
+        nodes, labels, scores = list(zip(*remembered, strict=True))[3:6]
+        if not 0 <= min(nodes) <= max(nodes) < version.next_node or not classes.issuperset(labels):
+            raise FolderError(f"a node of task {task} cannot be remembered: the database is damaged")
+        values = torch.tensor([math.nan if score is None else score for score in scores])
+        columns = {"nodes": torch.tensor(nodes), "labels": torch.tensor(labels), "scores": values.float()}
+        experiences.append({"task": task, **columns})
     return experiences
 
 
@@ -284,7 +274,7 @@ class Checkpoints(Callback):
         """The newest checkpoint; None if there is none that is intact, so that learning starts anew."""
         try:
             _, text, data = select(self.connection, "checkpoint")[0]
-            state: dict[str, Any] = unpack(from_json(text), load_tensors(data))
+            state: dict[str, Any] = unpack(from_json(text), load(data))
             return state
         except (*MALFORMED, FolderError):
             return None

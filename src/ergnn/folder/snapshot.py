@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from ergnn import __version__
 from ergnn.config.errors import FolderError, InputError, truncate
 from ergnn.data.partial import Array, ExtendedGraph, LabeledGraph, PartialGraph, find_all
 from ergnn.data.tables.node_tables import SPLITS, EdgeTable, NodeTable
@@ -29,8 +28,6 @@ from ergnn.learning.learner import Learner
 from ergnn.methods import METHODS
 
 FolderLearner = NetworkLearner | SolvedLearner
-DESCRIBED = ("num_features", "feature_names", "encoder", "structure", "weighted")
-"""Entries of a version's state that describe the inputs of its model."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +71,6 @@ class Snapshot:
         nodes: NodeTable | None = None,
         edges: EdgeTable | None = None,
         classes: Sequence[str] | None = None,
-        chunk: int = CHUNK,
     ) -> Iterator[tuple[list[str], list[str], Array]]:
         """Predict in chunks; see :meth:`ergnn.folder.LearnerFolder.predict`."""
         if not self.learner.num_tasks:
@@ -88,43 +84,29 @@ class Snapshot:
             if name not in known:
                 raise InputError(f"class {truncate(name)} has not been learned; these have: {', '.join(known)[:300]}")
         columns = [known[name] for name in names]
-        step = len(wanted) if self.learner.all_at_once else chunk
-        for start in range(0, len(wanted), max(step, 1)):
-            out = self.probabilities(graph, numbers[start : start + step], chunk)[:, columns]
-            total = out.sum(1, keepdims=True)
-            out = np.divide(out, total, out=np.full_like(out, 1 / len(columns)), where=total > 0)
-            for first in range(0, len(out), chunk):
-                yield wanted[start + first : start + first + chunk], names, out[first : first + chunk]
+        out = self.probabilities(graph, numbers)[:, columns]
+        total = out.sum(1, keepdims=True)
+        out = np.divide(out, total, out=np.full_like(out, 1 / len(columns)), where=total > 0)
+        for start in range(0, len(wanted), CHUNK):
+            yield wanted[start : start + CHUNK], names, out[start : start + CHUNK]
 
     def predict_held_out(self, samples: int | None = None, *, task_known: bool = False) -> HeldOut:
         """Predict the held-out nodes of every update."""
         nodes, truth, updates = self.held_out(samples) if self.learner.num_tasks else np.empty((3, 0), np.int64)
         out = self.probabilities(self.graph, nodes) if len(nodes) else np.empty((0, len(self.classes) + 1))
-        if task_known:
-            competing = np.zeros((len(self.records), out.shape[1]))
-            for record in self.records:
-                competing[record["update"], [self.classes.index(name) for name in record["classes"]]] = 1
-            out *= competing[updates]
-        predicted = out.argmax(1)
-        if task_known:
-            total = out.sum(1, keepdims=True)
-            out = np.divide(out, total, out=np.full_like(out, np.nan), where=(competing[updates] > 0) & (total > 0))
-        return HeldOut(self.records, self.classes, updates, truth, predicted, out)
+        if not task_known:
+            return HeldOut(self.records, self.classes, updates, truth, out.argmax(1), out)
+        competing = np.zeros((len(self.records), out.shape[1]))
+        for record in self.records:
+            competing[record["update"], [self.classes.index(name) for name in record["classes"]]] = 1
+        out = out * competing[updates]
+        total = out.sum(1, keepdims=True)
+        shares = np.divide(out, total, out=np.full_like(out, np.nan), where=(competing[updates] > 0) & (total > 0))
+        return HeldOut(self.records, self.classes, updates, truth, out.argmax(1), shares)
 
-    def probabilities(self, graph: PartialGraph, nodes: Array, chunk: int = CHUNK) -> Array:
+    def probabilities(self, graph: PartialGraph, nodes: Array) -> Array:
         """Probabilities ``[n, classes]`` of some nodes."""
-        return self.learner.probabilities(graph, nodes, len(self.classes), chunk)
-
-    def describe(self) -> dict[str, Any]:
-        """Description of the exported weights."""
-        return {
-            "ergnn": __version__,
-            **self.learner.describe(self.classes),
-            **{name: self.version.state.get(name) for name in DESCRIBED},
-            "classes": self.classes,
-            "version": self.version.number,
-            "directed": self.settings.directed,
-        }
+        return self.learner.probabilities(graph, nodes, len(self.classes))
 
     def split(self, name: str) -> tuple[Array, Array, Array]:
         """Labeled nodes of a split, their classes and updates; as many of each update as its record says."""
@@ -326,7 +308,9 @@ def write_snapshot(snapshot: Snapshot, records: Iterable[Record] = ()) -> None:
     names = sorted(name for name, _ in select(connection, "settings"))
     state = {**version.state, "learner": learner.state(), "settings": names}
     version = replace(version, remembered=len(learner.buffer), time=versions.now(), state=state)
-    versions.write_version(connection, version)
+    *sizes, _ = vars(version).values()
+    insert(connection, "versions", [(*sizes, to_json(state))])
+    insert(connection, "current", [(1, version.number, version.number)], "REPLACE")
     learner.write(connection, version.number)
     write_records(connection, records, version.number)
     versions.drop_before(connection, versions.kept_versions(connection)[-snapshot.settings.keep :][0])

@@ -1,9 +1,14 @@
-"""A head that is solved from rows of the labeled nodes of a growing graph, and is stored in the database."""
+"""A head that is solved from rows of the labeled nodes of a growing graph, and is stored in the database.
+
+Rows of φ that an update cannot have changed are cached, those of one version. Where there are none for a version, all
+are computed: nothing depends on the cache.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,14 +28,18 @@ from ergnn.config.errors import FolderError, InputError
 from ergnn.data.partial import Array, LabeledGraph, LocalGraph, PartialGraph, read_subgraph
 from ergnn.data.structure import HOPS
 from ergnn.engine.hardware import find_device
-from ergnn.folder.graph import StoredGraph
-from ergnn.folder.row_cache import CachedRows, changed_within, name_hashes, write_rows
+from ergnn.folder.database import VISIBLE, damaged, insert, select
+from ergnn.folder.graph import AMONG, StoredGraph, json_list
 from ergnn.folder.settings import Settings
 from ergnn.folder.versions import drop_cache, get_tensors, put_blob
 from ergnn.replay.buffer import Experience, ExperienceBuffer
 
 if TYPE_CHECKING:
     from ergnn.folder.snapshot import Snapshot
+
+
+MIN_UNCHANGED = 0.5
+"""Rows under a map are stored if an update leaves at least this share of them as they are."""
 
 
 class SolvedLearner:
@@ -45,12 +54,10 @@ class SolvedLearner:
     """
 
     exact = True
-    all_at_once = True
     epochs = None
 
     def __init__(self, settings: Settings, head: AnalyticHead) -> None:
         self.settings, self.head, self.device = settings, head, find_device(settings.learner.device)
-        self.method_name = settings.learner.method
         self._version = 0
         self._graph: LabeledGraph | None = None
         self._cached: list[CachedRows] = []
@@ -72,12 +79,10 @@ class SolvedLearner:
         buffer = ExperienceBuffer()
         if self._graph is not None:
             nodes, labels, updates = map(torch.from_numpy, self._graph.split("train"))
-            (numbers, counts), order = updates.unique(return_counts=True), torch.argsort(updates, stable=True)
-            columns = (column[order].split(counts.tolist()) for column in (nodes, labels))
-            for update, trained, classes in zip(numbers.tolist(), *columns, strict=True):
-                buffer.experiences.append(
-                    Experience(update, trained, classes, torch.full((trained.numel(),), torch.nan))
-                )
+            for update in updates.unique().tolist():
+                chosen = updates == update
+                scores = torch.full((int(chosen.sum()),), torch.nan)
+                buffer.experiences.append(Experience(update, nodes[chosen], labels[chosen], scores))
         return buffer
 
     def classes(self) -> list[int]:
@@ -127,7 +132,7 @@ class SolvedLearner:
         self._cached, self._scored = cached, (nodes[~trained], phi[~is_train])
         return len(local.nodes)
 
-    def probabilities(self, graph: PartialGraph, nodes: Array, num_classes: int, chunk: int = 0) -> Array:
+    def probabilities(self, graph: PartialGraph, nodes: Array, num_classes: int) -> Array:
         """Probabilities ``[n, num_classes]`` of some nodes, all at once: their neighborhoods overlap."""
         solution, out = self._with_anchors(), np.zeros((len(nodes), num_classes))
         scores = self._scores(graph, nodes, solution)
@@ -147,16 +152,15 @@ class SolvedLearner:
 
     def _rows(self, graph: PartialGraph, nodes: Array) -> Tensor:
         """φ of nodes (ascending) under the chosen map."""
-        local, (features,) = self._features(graph, nodes, (self.head.maps[self.head.chosen],))
-        return features.rows(local.local_ids(nodes).to(self.device))
+        features, index = self._chosen_features(graph, nodes)
+        return features.rows(index)
 
     def _scores(self, graph: PartialGraph, nodes: Array, solution: RidgeSolution) -> Tensor:
         """Scores of nodes, from the rows of the solve if they are there."""
         known, rows = self._scored
         if graph is self._graph and np.isin(nodes, known).all():
             return solution.scores(rows[torch.from_numpy(np.searchsorted(known, nodes)).to(self.device)])
-        local, (features,) = self._features(graph, nodes, (self.head.maps[self.head.chosen],))
-        index = local.local_ids(nodes).to(self.device)
+        features, index = self._chosen_features(graph, nodes)
         if solution.anchors is None and len(nodes) >= features.inputs.width:
             return features.scores(solution.weight)[index]
         return torch.cat([solution.scores(features.rows(part)) for part in index.split(SCORED_ROWS)])
@@ -170,6 +174,11 @@ class SolvedLearner:
         scales = AS_THEY_ARE if graph.encoding else None
         operator, inputs = NormalizedAdjacency(part, part.edge_weight), Inputs(part, self.head.sketched, dtype, scales)
         return local, [Features(each, operator, inputs) for each in maps]
+
+    def _chosen_features(self, graph: PartialGraph, nodes: Array) -> tuple[Features, Tensor]:
+        """φ under the chosen map in a part of the graph, and the places of some nodes in it."""
+        local, (features,) = self._features(graph, nodes, (self.head.maps[self.head.chosen],))
+        return features, local.local_ids(nodes).to(self.device)
 
     def labeled_rows(self, graph: LabeledGraph) -> LabeledRows:
         """The training nodes of a graph, their rows, and what the head solves with them."""
@@ -192,8 +201,8 @@ class SolvedLearner:
         solution = self.head.solution
         if solution is None or solution.kernel.s:
             return None
-        local, (features,) = self._features(graph, np.array([node]), (self.head.maps[self.head.chosen],))
-        return split_by_feature(features, int(local.local_ids(np.array([node]))), solution.weight)
+        features, index = self._chosen_features(graph, np.array([node]))
+        return split_by_feature(features, int(index), solution.weight)
 
     def state(self) -> dict[str, Any]:
         """What is not stored as tensors, as JSON."""
@@ -225,12 +234,105 @@ class SolvedLearner:
         if weight.shape != (width, classes.numel()) or not bool(torch.isfinite(weight).all()):
             raise FolderError(f"the head of version {self._version} does not fit its features: it is damaged")
 
-    def more_tensors(self) -> dict[str, Tensor]:
-        """Tensors to export that are not stored: the rows of a Gaussian kernel."""
-        anchors = None if self.head.solution is None else self._with_anchors().anchors
-        return {} if anchors is None else {"anchors": anchors.cpu().contiguous()}
+    def describe(self, classes: list[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """What the exported weights mean, and tensors that are not stored: the rows of a Gaussian kernel."""
+        outputs, anchors = [[i, classes[c]] for i, c in enumerate(self.classes())], self._with_anchors().anchors
+        method = {"method": self.settings.learner.method, **self.state(), "map_options": self.head.map_options()}
+        return {**method, "outputs": outputs}, {} if anchors is None else {"anchors": anchors.cpu().contiguous()}
 
-    def describe(self, classes: list[str]) -> dict[str, Any]:
-        """What the exported weights mean."""
-        outputs = [[i, classes[c]] for i, c in enumerate(self.classes())]
-        return {"method": self.method_name, **self.state(), "map_options": self.head.map_options(), "outputs": outputs}
+
+class CachedRows:
+    """Rows of φ under one map of the nodes that a solve needs, with masks over these nodes.
+
+    Args:
+        graph: the graph of the next version.
+        base: the version before, whose rows are stored.
+        changed: nodes within 0, 1, … hops of what changed since then; empty if that is unknown.
+        layout: what else the rows depend on: rows of another layout are not used.
+        nodes: the nodes, ascending.
+        feature_map: the map.
+        width: number of columns.
+        dtype: precision.
+
+    Attributes:
+        is_stored: whether rows are stored: if the update leaves enough of them as they are.
+        loadable: rows of the version before that still hold.
+        rows: rows of the nodes in ``present``.
+    """
+
+    def __init__(
+        self,
+        graph: StoredGraph,
+        base: int,
+        changed: list[Array],
+        layout: str,
+        nodes: Array,
+        feature_map: FeatureMap,
+        width: int,
+        dtype: torch.dtype,
+    ) -> None:
+        self.connection, self.layout, self.nodes, self.name = graph.connection, layout, nodes, feature_map.name
+        query = "SELECT node FROM phi WHERE map = ? ORDER BY node"  # by the index alone, without reading the rows
+        valid = select(self.connection, "row_cache") == [(1, base, layout)]
+        stored = self.connection.execute(query, (self.name,)).fetchall() if valid else []
+        unchanged = np.zeros(len(nodes), bool)
+        if feature_map.num_hops < len(changed):
+            unchanged = ~np.isin(nodes, changed[feature_map.num_hops])
+        self.is_stored = len(nodes) > 0 and bool(unchanged.mean() >= MIN_UNCHANGED)
+        self.loadable = np.isin(nodes, np.array(stored, np.int64)) & unchanged
+        self.rows, self.present = torch.empty(len(nodes), width, dtype=dtype), np.zeros(len(nodes), bool)
+
+    def fetch(self, mask: Array, compute: Callable[[Array], Tensor]) -> Tensor:
+        """Return the rows of some nodes, read or computed by a function of nodes."""
+        missing = mask & ~self.present
+        for wanted, get in ((missing & self.loadable, self._read), (missing & ~self.loadable, compute)):
+            values = get(self.nodes[wanted])
+            self.rows = self.rows.to(values.device)
+            self.rows[torch.from_numpy(np.flatnonzero(wanted)).to(values.device)] = values
+        self.present = self.present | mask
+        return self.rows[torch.from_numpy(np.flatnonzero(mask)).to(self.rows.device)]
+
+    def _read(self, nodes: Array) -> Tensor:
+        """Read rows as they were in the version before."""
+        where, empty = f"map = :map AND node {AMONG} ORDER BY node", self.rows[:0].cpu()
+        if not len(nodes):
+            return empty
+        rows = select(self.connection, "phi", where, map=self.name, nodes=json_list(nodes))
+        size = empty.size(1) * empty.dtype.itemsize
+        if [node for _, node, _ in rows] != nodes.tolist() or any(len(data) != size for _, _, data in rows):
+            raise damaged("a row of the table phi")
+        data = bytearray().join([data for _, _, data in rows])
+        return torch.frombuffer(data, dtype=empty.dtype).view(-1, empty.size(1))
+
+
+def write_rows(connection: sqlite3.Connection, cached: Sequence[CachedRows], version: int) -> None:
+    """Make the rows under all maps those of a version; call it in the transaction that writes the version."""
+    kept = {each.name: each for each in cached if each.is_stored}
+    for (name,) in connection.execute("SELECT DISTINCT map FROM phi").fetchall():
+        values = {"map": name, "nodes": json_list(kept[name].nodes[kept[name].loadable] if name in kept else [])}
+        connection.execute(f"DELETE FROM phi WHERE map = :map AND node NOT {AMONG}", values)
+    for name, each in kept.items():
+        computed = np.flatnonzero(each.present & ~each.loadable)
+        rows = zip(each.nodes[computed].tolist(), each.rows[computed].cpu().numpy(), strict=True)
+        insert(connection, "phi", ((name, node, row.tobytes()) for node, row in rows), "REPLACE")
+    insert(connection, "row_cache", [(1, version, cached[0].layout)], "REPLACE")
+
+
+def name_hashes(graph: LabeledGraph, nodes: Array) -> Tensor:
+    """64-bit hashes of the ids of nodes, which do not depend on the order in which nodes arrived."""
+    names = graph.names(nodes)
+    hashes = b"".join(hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)
+    return torch.from_numpy(np.frombuffer(hashes, np.int64).copy())
+
+
+def changed_within(graph: StoredGraph, base: int, hops: int) -> list[Array]:
+    """Nodes within 0, 1, … hops of what changed since a version; it ends where that is more than half of the graph."""
+    query = f"SELECT node FROM adjacency WHERE added > :base AND {VISIBLE} ORDER BY node"
+    rows = graph.connection.execute(query, {"base": base, "v": graph.version.number})
+    nodes = frontier = np.array([row[0] for row in rows], np.int64)
+    within = [nodes]
+    while len(within) <= hops and 2 * len(nodes) <= graph.num_nodes:
+        frontier = np.setdiff1d(graph.neighbors(frontier)[1], nodes)
+        nodes = np.union1d(nodes, frontier)
+        within.append(nodes)
+    return within

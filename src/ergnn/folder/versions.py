@@ -47,10 +47,6 @@ def current_version(connection: sqlite3.Connection) -> tuple[int, int]:
     return rows[0][1], rows[0][2]
 
 
-def set_current(connection: sqlite3.Connection, version: int, newest: int) -> None:
-    insert(connection, "current", [(1, version, newest)], "REPLACE")
-
-
 def kept_versions(connection: sqlite3.Connection) -> list[int]:
     return [row[0] for row in select(connection, "versions", "1 ORDER BY version")]
 
@@ -62,12 +58,6 @@ def read_version(connection: sqlite3.Connection, number: int) -> Version:
         raise FolderError(f"version {number} is not kept; versions {kept} are")
     *values, state = rows[0]
     return Version(*[*values, from_json(state)])
-
-
-def write_version(connection: sqlite3.Connection, version: Version) -> None:
-    """Add a version, and make it the current one."""
-    insert(connection, "versions", [tuple({**vars(version), "state": to_json(version.state)}.values())])
-    set_current(connection, version.number, version.number)
 
 
 def now() -> str:
@@ -147,15 +137,7 @@ def put_blob(connection: sqlite3.Connection, version: int, kind: str, data: byte
 def get_tensors(connection: sqlite3.Connection, version: int, kind: str) -> dict[str, Tensor]:
     """The tensors of a safetensors blob; none if there is no blob."""
     rows = select(connection, "blobs", "version = :version AND kind = :kind", version=version, kind=kind)
-    return load_tensors(rows[0][2]) if rows else {}
-
-
-def load_tensors(data: bytes) -> dict[str, Tensor]:
-    """The tensors of a safetensors file."""
-    try:
-        return dict(load(data))
-    except Exception as error:  # SafetensorError, and errors of torch about shapes
-        raise FolderError(f"tensors cannot be read ({str(error)[:200]}): the database is damaged") from None
+    return dict(load(rows[0][2])) if rows else {}
 
 
 def add_log(connection: sqlite3.Connection, action: str, **details: Any) -> None:

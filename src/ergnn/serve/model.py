@@ -14,7 +14,6 @@ from ergnn.data.partial import Array, PartialGraph
 from ergnn.data.tables.node_tables import EdgeTable, NodeTable
 from ergnn.folder import LearnerFolder, database, versions
 from ergnn.folder.graph import MemoryGraph
-from ergnn.folder.network import CHUNK
 from ergnn.folder.snapshot import Snapshot
 
 
@@ -27,7 +26,7 @@ class TableLearner:
         self._table = np.zeros((graph.next_node, num_classes), np.float32)
         nodes = graph.nodes()
         if learner.num_tasks and len(nodes):
-            self._table[nodes] = learner.probabilities(graph, nodes, num_classes, CHUNK)
+            self._table[nodes] = learner.probabilities(graph, nodes, num_classes)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._learner, name)
@@ -35,11 +34,11 @@ class TableLearner:
     def classes(self) -> list[int]:
         return self._classes
 
-    def probabilities(self, graph: PartialGraph, nodes: Array, num_classes: int, chunk: int = CHUNK) -> Array:
+    def probabilities(self, graph: PartialGraph, nodes: Array, num_classes: int) -> Array:
         if graph is self._graph:
             return self._table[nodes]
         with self._lock:  # learners cache the graph that they read last
-            return cast(Array, self._learner.probabilities(graph, nodes, num_classes, chunk))
+            return cast(Array, self._learner.probabilities(graph, nodes, num_classes))
 
 
 @dataclass(frozen=True, eq=False)

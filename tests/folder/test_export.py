@@ -20,9 +20,7 @@ from ergnn.data import Graph
 from ergnn.data.datasets import load_graph
 from ergnn.data.tables import from_graph
 from ergnn.data.tables.node_tables import EdgeTable, NodeTable
-from ergnn.folder import LearnerFolder, Settings
-from ergnn.folder.export import saving
-from ergnn.folder.export.module import NodeClassifier
+from ergnn.folder import LearnerFolder, Settings, export
 from folder.growing import make_updates, own_graph, quick
 
 MODELS = {
@@ -158,7 +156,7 @@ def test_onnx_gives_our_logits_on_cora(model: str, tmp_path: Path) -> None:
 def test_an_onnx_file_that_differs_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxruntime")
     folder = learned(tmp_path / "f", small_updates(), **MODELS["sgc"])
-    traced = saving.traced
+    traced = export.traced
 
     def other(module: Any) -> Any:
         changed = deepcopy(module)
@@ -166,7 +164,7 @@ def test_an_onnx_file_that_differs_is_not_written(tmp_path: Path, monkeypatch: p
             changed.model.heads[0].weight += 1e-3
         return traced(changed)
 
-    monkeypatch.setattr(saving, "traced", other)
+    monkeypatch.setattr(export, "traced", other)
     with pytest.raises(ErgnnError, match="logits by ONNX differ by"):
         folder.export(tmp_path / "out" / "model.onnx", format="onnx")
     assert not (tmp_path / "out").exists()
@@ -175,13 +173,13 @@ def test_an_onnx_file_that_differs_is_not_written(tmp_path: Path, monkeypatch: p
 def test_sums_that_onnx_runtime_computes_with_a_data_race_are_refused(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
 
-    class Racing(NodeClassifier):
+    class Racing(export.NodeClassifier):
         def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
             return torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]])
 
     module = Racing({"outputs": [[0, "a"], [1, "b"]], "num_features": 2})
     with pytest.raises(ErgnnError, match="with a data race; use scatter_add"):
-        saving.onnx_bytes(module)
+        export.onnx_bytes(module)
 
 
 @pytest.mark.parametrize("model", ["gcn", "auto"])

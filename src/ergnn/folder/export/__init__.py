@@ -1,1 +1,0 @@
-"""A trained model as a plain module, and in files that other programs read."""
