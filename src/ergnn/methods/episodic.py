@@ -14,7 +14,8 @@ from ergnn.config.errors import check_at_least
 from ergnn.config.registry import inherit_options
 from ergnn.data.hashing import stream_key
 from ergnn.data.stream import Task
-from ergnn.engine.losses import Objective, ParamDict
+from ergnn.engine.curvature import flatten, flatten_models, unflatten
+from ergnn.engine.losses import Objective, ParamDict, gradients
 from ergnn.engine.objective import FieldObjective
 from ergnn.engine.step_hooks import StepHook
 from ergnn.methods import METHODS
@@ -60,25 +61,19 @@ class EpisodicMemory(MemoryMethod):
 
 def flat_gradients(params: ParamDict, models: int = 1) -> Tensor:
     """Return the gradients of (stacked) parameters, ``[models, parameters]``."""
-    return flatten_models([torch.zeros_like(p) if p.grad is None else p.grad for p in params.values()], models)
-
-
-def flatten_models(values: Sequence[Tensor], models: int = 1) -> Tensor:
-    """Concatenate stacked tensors to one row per model."""
-    return torch.cat([value.reshape(models, -1) for value in values], dim=1)
+    grads = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in params.items()}
+    return flatten_models(grads, models)
 
 
 def set_gradients(params: ParamDict, matrix: Tensor) -> None:
     """Invert :func:`flat_gradients`."""
-    columns = matrix.split([value.numel() // matrix.size(0) for value in params.values()], dim=1)
-    for value, gradient in zip(params.values(), columns, strict=True):
-        value.grad = gradient.reshape(value.shape).contiguous()  # fused optimizers ignore strides
+    for name, gradient in unflatten(matrix, params).items():
+        params[name].grad = gradient.contiguous()  # fused optimizers ignore strides
 
 
 def mean_gradient(objective: Objective, params: ParamDict) -> Tensor:
     """Compute the gradient of the mean loss in evaluation mode as one vector."""
-    loss, values = objective.losses(params).mean(), list(params.values())
-    return flatten_models(torch.autograd.grad(loss, values, allow_unused=True, materialize_grads=True))[0]
+    return flatten(gradients(objective.losses(params).mean(), params))
 
 
 class GradientConstraint(StepHook, ABC):
@@ -87,27 +82,61 @@ class GradientConstraint(StepHook, ABC):
     Args:
         objective: objective of the task.
         memories: positions of each set of remembered examples in the objective.
-        seed: seed for sampling neighbors at each step, if the batches of the task sample neighbors.
+        seed: seed for sampling at each step: examples, and neighbors if the batches of the task sample neighbors.
+
+    Attributes:
+        synchronizes: whether :meth:`project_together` or :meth:`sample` waits for a GPU.
     """
+
+    synchronizes = True
 
     def __init__(self, objective: Objective, memories: Sequence[Tensor], seed: int) -> None:
         self.objective, self.positions, self.seed, self.step = objective, list(memories), seed, 0
-        self.sampled = objective.sampling is not None
-        self.memories = [] if self.sampled else [objective.batch(positions) for positions in memories]
+        self.samples_neighbors = objective.sampling is not None
+        self.memories = [] if self.samples_neighbors else [objective.batch(positions) for positions in memories]
+
+    @classmethod
+    def stacked(cls, hooks: Sequence[GradientConstraint]) -> StepHook | None:
+        if any(hook.samples_neighbors for hook in hooks) or len({len(hook.memories) for hook in hooks}) > 1:
+            return None
+        memories = [stack_memories(parts) for parts in zip(*(hook.memories for hook in hooks), strict=True)]
+        usable = [memory for memory in memories if memory is not None]
+        return StackedConstraint(hooks, usable) if len(usable) == len(memories) else None
 
     def skip(self, steps: int) -> None:
+        for _ in range(steps):
+            self.sample()
         self.step += steps
 
     def before_step(self, params: ParamDict) -> None:
-        gradient = flat_gradients(params)[0]
-        projected = self.projected(gradient, params)
+        gradient, chosen, rows = flat_gradients(params)[0], self.sample(), []
+        for i, positions in enumerate(self.positions):
+            if self.samples_neighbors:
+                memory = self.objective.batch(positions if chosen is None else positions[chosen], key=self.key(i))
+            else:
+                memory = self.memories[i] if chosen is None else self.memories[i].batch(chosen)
+            rows.append(mean_gradient(memory, params))
         self.step += 1
+        projected = self.project(gradient, torch.stack(rows))
         if projected is not gradient:
             set_gradients(params, projected.unsqueeze(0))
 
+    def key(self, memory: int) -> int:
+        """Return the key of the neighbors to sample for a memory in the next step."""
+        return stream_key(self.seed, self.step, memory)
+
+    def sample(self) -> Tensor | None:
+        """Sample positions in the memory for the next step; None for all."""
+        return None
+
     @abstractmethod
-    def projected(self, gradient: Tensor, params: ParamDict) -> Tensor:
-        """Return the projected gradient; the same object if it needs no projection."""
+    def project(self, gradient: Tensor, memories: Tensor) -> Tensor:
+        """Project a gradient, given those of the memories, ``[memories, parameters]``; itself if it is feasible."""
+
+    @staticmethod
+    @abstractmethod
+    def project_together(hooks: Sequence[Any], gradients: Tensor, memories: Tensor) -> Tensor:
+        """Project the gradients of all models, ``[models, parameters]``; of the memories, ``[models, memories, …]``."""
 
 
 class StackedMemory:
@@ -121,11 +150,11 @@ class StackedMemory:
         self._starts = (sizes.cumsum(0) - sizes).tolist()
         self._all = (1.0 / sizes).repeat_interleave(sizes)
 
-    def gradients(self, params: ParamDict, chosen: Sequence[Tensor | None] = ()) -> Tensor:
+    def gradients(self, params: ParamDict, chosen: Sequence[Tensor | None]) -> Tensor:
         """Return the gradient of each model's mean loss ``[models, parameters]``, in evaluation mode.
 
         Args:
-            chosen: for each model, positions of the examples to average over, None for all; by default all.
+            chosen: for each model, positions of the examples to average over; None for all.
         """
         weights = self._all
         if any(index is not None for index in chosen):
@@ -133,9 +162,8 @@ class StackedMemory:
             for start, size, index in zip(self._starts, self.sizes, chosen, strict=True):
                 used = torch.arange(size, device=weights.device) if index is None else index
                 weights[start + used] = 1.0 / used.numel()
-        total, values = (weights * self.objective.losses(params)).sum(), list(params.values())
-        grads = torch.autograd.grad(total, values, allow_unused=True, materialize_grads=True)
-        return flatten_models(grads, len(self.sizes))
+        total = (weights * self.objective.losses(params)).sum()
+        return flatten_models(gradients(total, params), len(self.sizes))
 
 
 def stack_memories(memories: Sequence[Objective]) -> StackedMemory | None:
@@ -143,6 +171,20 @@ def stack_memories(memories: Sequence[Objective]) -> StackedMemory | None:
     fields = [memory for memory in memories if isinstance(memory, FieldObjective)]
     on_gpu = all(memory.targets.is_cuda for memory in memories)
     return StackedMemory(fields) if on_gpu and len(fields) == len(memories) else None
+
+
+class StackedConstraint(StepHook):
+    """The constraints of several models; ``memories`` has one entry per memory of a model."""
+
+    def __init__(self, hooks: Sequence[GradientConstraint], memories: Sequence[StackedMemory]) -> None:
+        self.hooks, self.memories = hooks, memories
+        self.recordable = not any(hook.synchronizes for hook in hooks)
+
+    def before_step(self, params: ParamDict) -> None:
+        chosen = [hook.sample() for hook in self.hooks]
+        rows = torch.stack([memory.gradients(params, chosen) for memory in self.memories], dim=1)
+        gradient = flat_gradients(params, len(self.hooks))
+        set_gradients(params, self.hooks[0].project_together(self.hooks, gradient, rows))
 
 
 def nonnegative_minimum(p: np.ndarray, q: np.ndarray) -> np.ndarray:
@@ -193,52 +235,23 @@ def dual_variables(gram: Tensor, products: Tensor, margin: float) -> np.ndarray:
 
 
 class GEMProjection(GradientConstraint):
-    """Step hook that projects the gradient if the step would increase the loss of a memory.
-
-    Args:
-        objective: objective of the task.
-        memories: positions of each earlier task's examples in the objective.
-        margin: γ.
-        seed: seed for sampling neighbors at each step, if the batches of the task sample neighbors.
-    """
+    """Applies :func:`project`; ``margin`` is γ."""
 
     def __init__(self, objective: Objective, memories: Sequence[Tensor], margin: float, seed: int) -> None:
         super().__init__(objective, memories, seed)
         self.margin = margin
 
-    @classmethod
-    def stacked(cls, hooks: Sequence[GEMProjection]) -> StepHook | None:
-        alike = len({(hook.margin, len(hook.memories)) for hook in hooks}) == 1
-        if not alike or any(hook.sampled for hook in hooks):
-            return None
-        memories = [stack_memories(parts) for parts in zip(*(hook.memories for hook in hooks), strict=True)]
-        usable = [memory for memory in memories if memory is not None]
-        return StackedProjection(usable, hooks[0].margin) if len(usable) == len(memories) else None
+    def project(self, gradient: Tensor, memories: Tensor) -> Tensor:
+        return project(gradient, memories, self.margin)
 
-    def projected(self, gradient: Tensor, params: ParamDict) -> Tensor:
-        memories = self.memories
-        if self.sampled:
-            keys = [stream_key(self.seed, self.step, i) for i in range(len(self.positions))]
-            pairs = zip(self.positions, keys, strict=True)
-            memories = [self.objective.batch(positions, key=key) for positions, key in pairs]
-        return project(gradient, torch.stack([mean_gradient(memory, params) for memory in memories]), self.margin)
-
-
-class StackedProjection(StepHook):
-    """:class:`GEMProjection` of several models; ``memories`` has one entry per earlier task."""
-
-    def __init__(self, memories: Sequence[StackedMemory], margin: float) -> None:
-        self.memories, self.margin = list(memories), margin
-
-    def before_step(self, params: ParamDict) -> None:
-        rows = torch.stack([memory.gradients(params) for memory in self.memories], dim=1)
-        gradient = flat_gradients(params, rows.size(0))
-        products, grams = (rows @ gradient.unsqueeze(2)).squeeze(2), (rows @ rows.mT).cpu()
+    @staticmethod
+    def project_together(hooks: Sequence[GEMProjection], gradients: Tensor, memories: Tensor) -> Tensor:
+        products, grams = (memories @ gradients.unsqueeze(2)).squeeze(2), (memories @ memories.mT).cpu()
         v = torch.zeros(products.shape, dtype=torch.double)
-        for i, own in enumerate(products.cpu()):
-            if bool((own < 0).any()):
-                v[i] = torch.from_numpy(dual_variables(grams[i], own, self.margin))
-        set_gradients(params, gradient + (v.to(rows).unsqueeze(1) @ rows).squeeze(1))
+        for i, (hook, of_model) in enumerate(zip(hooks, products.cpu(), strict=True)):
+            if bool((of_model < 0).any()):
+                v[i] = torch.from_numpy(dual_variables(grams[i], of_model, hook.margin))
+        return gradients + (v.to(memories).unsqueeze(1) @ memories).squeeze(1)
 
 
 @METHODS.register("gem", help="no step may increase the loss of an earlier task's memory (gradient episodic memory)")
@@ -270,61 +283,29 @@ def project_on_average(gradient: Tensor, reference: Tensor) -> Tensor:
 
 
 class AverageConstraint(GradientConstraint):
-    """Step hook that applies the projection of A-GEM.
-
-    Args:
-        objective: objective of the task.
-        memory: positions of all remembered examples in the objective.
-        sample: number of remembered examples to sample per step for the reference gradient.
-        seed: seed for sampling the examples, and their neighbors if the batches of the task sample neighbors.
-    """
+    """Applies :func:`project_on_average`, with the gradient of at most ``sample`` examples of the memory per step."""
 
     def __init__(self, objective: Objective, memory: Tensor, sample: int, seed: int) -> None:
         super().__init__(objective, [memory], seed)
-        self.sample = sample
-        self.uses_all = sample >= memory.numel()
+        self.size = sample
+        self.synchronizes = sample < memory.numel()
         self.generator = torch.Generator().manual_seed(seed % 2**63)
 
-    @classmethod
-    def stacked(cls, hooks: Sequence[AverageConstraint]) -> StepHook | None:
-        memory = None if any(hook.sampled for hook in hooks) else stack_memories([hook.memories[0] for hook in hooks])
-        return None if memory is None else StackedConstraint(memory, hooks)
+    def key(self, memory: int) -> int:
+        return stream_key(self.seed, self.step)
 
-    def skip(self, steps: int) -> None:
-        for _ in range(steps):
-            self._sample()
-        super().skip(steps)
+    def sample(self) -> Tensor | None:
+        count, device = self.positions[0].numel(), self.positions[0].device
+        return torch.randperm(count, generator=self.generator)[: self.size].to(device) if self.size < count else None
 
-    def projected(self, gradient: Tensor, params: ParamDict) -> Tensor:
-        return project_on_average(gradient, mean_gradient(self._reference(), params))
+    def project(self, gradient: Tensor, memories: Tensor) -> Tensor:
+        return project_on_average(gradient, memories[0])
 
-    def _reference(self) -> Objective:
-        positions, index = self.positions[0], self._sample()
-        if not self.sampled:
-            return self.memories[0] if index is None else self.memories[0].batch(index)
-        positions = positions if index is None else positions[index]
-        return self.objective.batch(positions, key=stream_key(self.seed, self.step))
-
-    def _sample(self) -> Tensor | None:
-        """Sample positions in the memory without replacement; None for all of a small memory."""
-        if self.uses_all:
-            return None
-        index = torch.randperm(self.positions[0].numel(), generator=self.generator)[: self.sample]
-        return index.to(self.positions[0].device)
-
-
-class StackedConstraint(StepHook):
-    """:class:`AverageConstraint` of several models."""
-
-    def __init__(self, memory: StackedMemory, hooks: Sequence[AverageConstraint]) -> None:
-        self.memory, self.hooks = memory, hooks
-        self.recordable = all(hook.uses_all for hook in hooks)
-
-    def before_step(self, params: ParamDict) -> None:
-        reference = self.memory.gradients(params, [hook._sample() for hook in self.hooks])
-        gradient = flat_gradients(params, len(self.hooks))
-        product, norm = (gradient * reference).sum(1, keepdim=True), reference.square().sum(1, keepdim=True)
-        set_gradients(params, gradient - product.clamp(max=0.0) / norm.clamp(min=1e-30) * reference)
+    @staticmethod
+    def project_together(hooks: Sequence[AverageConstraint], gradients: Tensor, memories: Tensor) -> Tensor:
+        reference = memories.squeeze(1)
+        product, norm = (gradients * reference).sum(1, keepdim=True), reference.square().sum(1, keepdim=True)
+        return gradients - product.clamp(max=0.0) / norm.clamp(min=1e-30) * reference
 
 
 @METHODS.register("agem", aliases=("a-gem",), help="no step may increase the memory's mean loss (averaged GEM)")
