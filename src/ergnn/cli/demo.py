@@ -9,13 +9,16 @@ from pathlib import Path
 from ergnn.config.errors import InputError
 from ergnn.folder.example import write_files
 
-WEEK = "observe {learner} --nodes {files}/nodes_{week}.csv --edges {files}/edges_{week}.csv --task-name 'week {week}'"
-
+WEEK = "observe {learner} --nodes {files}/nodes_%d.csv --edges {files}/edges_%d.csv --task-name 'week %d'"
+WEEKS = (
+    "Week 1: customers, payments and who churned. The columns are read as they are.",
+    "Week 2: the graph grows, and the model with it.",
+    "Week 3: the graph grows, and the model with it.",
+    "Week 4.",
+)
 STEPS = (
     ("Create a folder for the learner.", "init {learner}"),
-    ("Week 1: customers, payments and who churned. The columns are read as they are.", WEEK.replace("{week}", "1")),
-    *((f"Week {week}: the graph grows, and the model with it.", WEEK.replace("{week}", str(week))) for week in (2, 3)),
-    ("Week 4.", WEEK.replace("{week}", "4")),
+    *((text, WEEK % (week, week, week)) for week, text in enumerate(WEEKS, 1)),
     (
         "Predict new customers, who have payments but no label yet.",
         "predict {learner} --nodes {files}/new.csv --edges {files}/new_edges.csv",
@@ -28,7 +31,6 @@ STEPS = (
     ("Write a page about the learner.", "inspect {learner} -o {out}/learner.html"),
 )
 """What each step shows, and its command."""
-
 NEXT = (
     ("why a customer is predicted to churn", "explain {learner} --nodes {files}/ask.csv -o {out}/why.html"),
     ("labels that look wrong", "audit {learner}"),
@@ -52,8 +54,7 @@ def demo(args: argparse.Namespace) -> int:
     for number, (text, command) in enumerate(STEPS, 1):
         line = command.format(**quoted)
         print(f"\n── {number}/{len(STEPS)}  {text}\n$ ergnn {line}\n", flush=True)
-        status = main(shlex.split(line))
-        if status:
+        if status := main(shlex.split(line)):
             return status
     print(f"\nThe page about the learner: {(out / 'learner.html').resolve()}\n\nTry next:")
     for text, command in NEXT:

@@ -8,11 +8,10 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from ergnn.cli import texts
 from ergnn.cli.arguments import MAX_ROWS, NAMED_COLUMNS
@@ -101,8 +100,11 @@ def observe_command(args: argparse.Namespace) -> None:
     if not args.resume and not with_files:
         raise InputError("no input files; use --nodes and --edges, or --graph, or --resume")
     tables = read_tables(args, folder.settings.limits)
-    with epoch_bar(folder, not args.quiet) as on_epoch:
+    with folder.snapshot() as snapshot:
+        epochs = snapshot.learner.epochs  # None: one solve, no epochs to count
+    with progress_bar("solving" if epochs is None else "learning", epochs, enabled=not args.quiet) as advance:
         learn = folder.resume if args.resume else partial(folder.observe, *tables, name=args.task_name or "")
+        on_epoch = None if advance is None else partial(advance, 1)
         record = learn(checkpoint_seconds=args.checkpoint_seconds, on_epoch=on_epoch)
     if record is None:
         say(f"{args.folder}: no interrupted update to resume")
@@ -115,17 +117,31 @@ def observe_command(args: argparse.Namespace) -> None:
         say(texts.describe(record))
 
 
-@contextmanager
-def epoch_bar(folder: LearnerFolder, enabled: bool) -> Iterator[Callable[[], None] | None]:
-    """Yield the function to call after each epoch; None if no progress is shown."""
-    if not enabled or not sys.stderr.isatty():
-        yield None
-        return
-    with folder.snapshot() as snapshot:
-        epochs = snapshot.learner.epochs
-    name = "solving" if epochs is None else "learning"  # one solve, no epochs to count
-    with progress_bar(name, epochs) as advance:
-        yield None if advance is None else partial(advance, 1)
+def show(
+    args: argparse.Namespace,
+    report: Any,
+    words: Iterable[str],
+    details: Iterable[str],
+    write: Callable[[TextIO], object],
+) -> None:
+    """Write what a command computed to the file of ``--out``, if there is one; print it as JSON, or as text.
+
+    The text is ``words``, and without a file also ``details``.
+    """
+    if args.out:
+        with output(args.out) as file:
+            write(file)
+    if args.json:
+        print_json(report)
+    elif lines := [*words, *(details if not args.out else ())]:
+        print("\n".join(lines))
+
+
+def write_rows(rows: Sequence[dict[str, Any]], names: Sequence[str], file: TextIO) -> None:
+    """Write columns of rows to a CSV file."""
+    writer = csv.DictWriter(file, names, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
 
 
 def forget_command(args: argparse.Namespace) -> None:
@@ -199,13 +215,8 @@ def inspect_command(args: argparse.Namespace) -> int:
     report = folder.inspect(args.version)
     if args.offline:
         report["offline"] = offline_scores(folder, args.version)[1]
-    if args.out:
-        with output(args.out) as file:
-            file.write(page.folder_page(report))
-    if args.json:
-        print_json(report)
-    elif not args.out:
-        print("\n".join(texts.inspection_lines(report, None if args.all else MAX_ROWS)))
+    lines = texts.inspection_lines(report, None if args.all else MAX_ROWS)
+    show(args, report, (), lines, lambda file: file.write(page.folder_page(report)))
     return 0
 
 
@@ -228,32 +239,26 @@ def explain_command(args: argparse.Namespace) -> None:
     with folder.snapshot(args.version) as snapshot:
         nodes = why.explain_nodes(snapshot, ids or [], args.count)
         version = snapshot.version.number
-    if args.out:
-        with output(args.out) as file:
-            file.write(page.explain_page(args.folder, version, nodes))
-    if args.json:
-        print_json({"version": version, "nodes": nodes})
-    elif not args.out:
-        print("\n\n".join("\n".join(texts.explanation_lines(node)) for node in nodes))
+    blocks = ["\n".join([*page.in_words(node), *(t.to_text() for t in page.node_tables(node))]) for node in nodes]
+    written = page.explain_page(args.folder, version, nodes) if args.out else ""
+    show(args, {"version": version, "nodes": nodes}, (), ["\n\n".join(blocks)], lambda file: file.write(written))
 
 
 def audit_command(args: argparse.Namespace) -> None:
     with folder_of(args).snapshot(args.version) as snapshot:
         report = why.audit_labels(snapshot, None if args.out else args.count, args.plant)
-    if args.out:
-        with output(args.out) as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["id", "label", "update", "probability", "class", "class_probability", "similar"])
-            for row in report["rows"]:
-                numbers = f"{row['probability']:.6f}", row["class"], f"{row['class_probability']:.6f}"
-                similar = "; ".join(f"{one['id']} ({one['label']})" for one in row["similar"])
-                writer.writerow([row["id"], row["label"], row["update"], *numbers, similar])
-    if args.json:
-        print_json({**report, "rows": report["rows"][: args.count]})
-        return
-    print("\n".join(page.audit_words(report)))
-    if not args.out:
-        print(page.audit_table(report).to_text())
+    rows = [
+        {
+            **row,
+            **{name: f"{row[name]:.6f}" for name in ("probability", "class_probability")},
+            "similar": "; ".join(f"{one['id']} ({one['label']})" for one in row["similar"]),
+        }
+        for row in report["rows"]
+    ]
+    names = ("id", "label", "update", "probability", "class", "class_probability", "similar")
+    shown = {**report, "rows": report["rows"][: args.count]}
+    table = page.audit_table(shown).to_text()
+    show(args, shown, page.audit_words(report), [table], partial(write_rows, rows, names))
 
 
 def suggest_command(args: argparse.Namespace) -> None:
@@ -261,17 +266,8 @@ def suggest_command(args: argparse.Namespace) -> None:
     among = _read_ids(args, folder)
     with folder.snapshot(args.version) as snapshot:
         report = why.suggest_nodes(snapshot, args.count, among, args.by)
-    if args.out:
-        with output(args.out) as file:
-            writer = csv.DictWriter(file, list(report["rows"][0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(report["rows"])
-    if args.json:
-        print_json(report)
-        return
-    print(page.suggestion_words(report))
-    if not args.out:
-        print(page.suggestion_table(report).to_text())
+    rows, table = report["rows"], page.suggestion_table(report).to_text()
+    show(args, report, [page.suggestion_words(report)], [table], partial(write_rows, rows, list(rows[0])))
 
 
 def serve_command(args: argparse.Namespace) -> None:

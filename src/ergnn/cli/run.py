@@ -7,16 +7,11 @@ import logging
 import sys
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ergnn.cli.options import given, refuse_unused
 from ergnn.cli.output import print_json, progress_bar, store_path
 from ergnn.config.errors import InputError
 from ergnn.lab.config import RunConfig, check_settings, read_config
-
-if TYPE_CHECKING:
-    from ergnn.lab.result import RunResult
-    from ergnn.lab.run import Progress
 
 NOT_SETTINGS = {
     *("help", "config", "json", "latex", "plot", "store", "threads", "checkpoint", "download", "quiet", "verbose"),
@@ -43,7 +38,9 @@ def run_command(args: argparse.Namespace) -> None:
     from ergnn.engine.distributed import launched_first
     from ergnn.engine.hardware import set_threads
     from ergnn.lab.report.figures import write_run_figure
+    from ergnn.lab.resumable import run_resumable
     from ergnn.lab.run import total_epochs
+    from ergnn.lab.store import RunStore
     from ergnn.learning.resolve import options_in_effect
     from ergnn.pages.figure_files import check_figure_file
     from ergnn.pages.run_tables import accuracy_table, measure_table, run_text
@@ -59,10 +56,14 @@ def run_command(args: argparse.Namespace) -> None:
         check_figure_file(args.plot)
     learner, selector = config.learner, options_in_effect(config.learner).get("selector")
     name = f"{config.dataset} · {learner.backbone} · {learner.method}" + (f" {selector}" if selector else "")
-    with progress_bar(name, total_epochs(config), enabled=not args.quiet and launched_first()) as progress:
-        result = _result(config, args, progress)
+    say, stored = partial(print, "ergnn:", file=sys.stderr), args.store is not None and launched_first()
+    with (
+        RunStore(store_path(args.store)) if stored else nullcontext() as store,  # opened first: it may be rejected
+        progress_bar(name, total_epochs(config), enabled=not args.quiet and launched_first()) as progress,
+    ):
+        result = run_resumable(config, store=store, checkpoint=args.checkpoint, progress=progress, say=say)
     if result is None:
-        return
+        return  # all ranks except the first
     shown = result.to_dict()
     if args.json:
         print_json(shown)
@@ -72,15 +73,3 @@ def run_command(args: argparse.Namespace) -> None:
         print(run_text(shown))
     if args.plot:  # last: if it cannot be written, the results are not lost
         write_run_figure(result, args.plot)
-
-
-def _result(config: RunConfig, args: argparse.Namespace, progress: Progress | None) -> RunResult | None:
-    """Run everything that is not stored yet; return None on all ranks except the first."""
-    from ergnn.engine.distributed import launched_first
-    from ergnn.lab.resumable import run_resumable
-    from ergnn.lab.store import RunStore
-
-    say = partial(print, "ergnn:", file=sys.stderr)
-    stored = args.store is not None and launched_first()
-    with RunStore(store_path(args.store)) if stored else nullcontext() as store:  # opened first: it may be rejected
-        return run_resumable(config, store=store, checkpoint=args.checkpoint, progress=progress, say=say)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ergnn.cli.arguments import MAX_ROWS
-from ergnn.folder.page import SCORES, audit_words, buffer_table, class_table, in_words, node_tables
+from ergnn.folder.page import SCORES, audit_words, buffer_table, class_table
 from ergnn.pages.table import Table, percent
 
 MAX_CLASSES = 12
@@ -89,11 +89,6 @@ def _trained_lines(report: dict[str, Any]) -> Iterator[str]:
         yield "the model's parameters were not trained on their labels"
     if report["edges"] and not report["retrained"]:
         yield "their features may have influenced the parameters through neighbors in the training set"
-
-
-def explanation_lines(node: dict[str, Any]) -> Iterator[str]:
-    yield from in_words(node)
-    yield from (table.to_text() for table in node_tables(node))
 
 
 def score_blocks(report: dict[str, Any]) -> Iterator[str]:

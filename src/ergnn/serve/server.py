@@ -91,7 +91,7 @@ class Connections:
 
     Args:
         most: maximum number; fewer if the process may not open as many files.
-        seconds: time to send the header of a request; a request with its response may take twice as long.
+        seconds: time to send the header of a request; with body and response it may take three times as long.
     """
 
     def __init__(self, most: int, seconds: float) -> None:
@@ -100,50 +100,43 @@ class Connections:
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         unlimited = files == resource.RLIM_INFINITY
         self.most = most if unlimited else max(FEWEST, min(most, files - RESERVED))
-        self.seconds, self._warned = seconds, False
-        self._open: dict[Any, tuple[Any, float]] = {}
+        self.seconds, self._warned, self._sweeping = seconds, False, False
+        self.since: dict[Any, float] = {}
+        """When each connection was opened or its last response ended, in this order."""
 
-    def opened(self, protocol: Any) -> None:
-        """Add a connection; if there are too many, close the one that has been idle for longest."""
+    def begin(self, protocol: Any) -> None:
+        """Count the time of a connection from now; if there are too many, close the one that is idle for longest."""
         loop = asyncio.get_running_loop()
-        if not self._open:
+        if not self._sweeping:
             loop.call_later(SWEEP, self._sweep)
-        self._open[protocol] = (_state(protocol), loop.time())
-        if len(self._open) <= self.most:
-            return
-        if not self._warned:
-            LOG.warning("%d connections are open, at most %d may be: idle ones are closed", len(self._open), self.most)
-        self._warned = True
-        idle = [connection for connection in self._open if not _is_busy(connection)]
-        self._close(min(idle, key=lambda connection: self._open[connection][1]))
-
-    def closed(self, protocol: Any) -> None:
-        self._open.pop(protocol, None)
+        self._sweeping = True
+        self.since.pop(protocol, None)
+        self.since[protocol] = loop.time()
+        if len(self.since) > self.most:
+            if not self._warned:
+                text = "%d connections are open, at most %d may be: idle ones are closed"
+                LOG.warning(text, len(self.since), self.most)
+            self._warned = True
+            self._close(next(connection for connection in self.since if not _is_busy(connection)))
 
     def _close(self, protocol: Any) -> None:
-        del self._open[protocol]
+        del self.since[protocol]
         protocol.transport.abort()
 
     def _sweep(self) -> None:
         """Close connections whose time is over."""
         loop = asyncio.get_running_loop()
-        for protocol, (state, since) in list(self._open.items()):
-            if _state(protocol) != state:
-                self._open[protocol] = (_state(protocol), loop.time())
-            elif loop.time() - since > self.seconds * (2 if _is_busy(protocol) else 1):
+        for protocol, since in list(self.since.items()):
+            if loop.time() - since > self.seconds * (3 if _is_busy(protocol) else 1):
                 self._close(protocol)
-        self._warned = self._warned and 2 * len(self._open) > self.most
-        if self._open:
+        self._warned = self._warned and 2 * len(self.since) > self.most
+        self._sweeping = bool(self.since)
+        if self._sweeping:
             loop.call_later(SWEEP, self._sweep)
 
 
 def _is_busy(protocol: Any) -> bool:
     return protocol.cycle is not None and not protocol.cycle.response_complete
-
-
-def _state(protocol: Any) -> tuple[int, bool]:
-    """Changes whenever a request begins or its response ends."""
-    return id(protocol.cycle), _is_busy(protocol)
 
 
 def limited_protocol(connections: Connections) -> type:
@@ -152,10 +145,15 @@ def limited_protocol(connections: Connections) -> type:
     class LimitedProtocol(AutoHTTPProtocol):
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            connections.opened(self)
+            connections.begin(self)
+
+        def on_response_complete(self) -> None:
+            if not self.transport.is_closing():
+                connections.begin(self)
+            super().on_response_complete()
 
         def connection_lost(self, exc: Exception | None) -> None:
-            connections.closed(self)
+            connections.since.pop(self, None)
             super().connection_lost(exc)
 
     return LimitedProtocol

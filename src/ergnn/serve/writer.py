@@ -23,6 +23,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -130,15 +131,15 @@ def observe(folder: LearnerFolder, request: dict[str, Any], limits: Limits, repo
     report(phase="reading")
     with folder.snapshot() as snapshot:
         epochs = snapshot.learner.epochs
-    epoch = 0
+    tables, numbers = read_upload(Path(request["directory"]), limits), count()
 
     def on_epoch() -> None:
-        nonlocal epoch
-        epoch += 1
-        report(phase="training", epoch=epoch, epochs=epochs)
+        report(phase="training", epoch=next(numbers), epochs=epochs)
 
-    tables = read_upload(Path(request["directory"]), limits)
-    report(**{"phase": "solving"} if epochs is None else {"phase": "training", "epoch": 0, "epochs": epochs})
+    if epochs is None:
+        report(phase="solving")
+    else:
+        on_epoch()
     return dict(folder.observe(*tables, name=request["name"], on_epoch=on_epoch))
 
 
