@@ -103,13 +103,9 @@ class Adjacency:
         if 0 < nodes.numel() <= self.num_nodes and self.num_nodes + self.num_edges <= CHUNK_EDGES:
             yield nodes  # without waiting for a GPU
             return
-        cumulative = (self.degrees(nodes) + 1).cumsum(0).cpu()
-        first = 0
-        while first < nodes.numel():
-            done = int(cumulative[first - 1]) if first else 0
-            last = max(int(torch.searchsorted(cumulative, done + CHUNK_EDGES, right=True)), first + 1)
+        size = self.degrees(nodes) + 1
+        for first, last, _, _ in row_chunks(torch.cat([size.new_zeros(1), size.cumsum(0)]), CHUNK_EDGES):
             yield nodes[first:last]
-            first = last
 
 
 def merge_loops(row: Tensor, count: Tensor, *values: Tensor) -> tuple[Tensor, ...]:

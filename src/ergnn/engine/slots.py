@@ -49,11 +49,8 @@ class SlotRows:
             self._use_padding = slots * self._size <= 2 * self.count
             if not self._use_padding:  # one large slot among many small ones
                 self._largest = int(size.argmax())
-                large = slot == self._largest
-                self._large_first = torch.cat([large.nonzero().flatten(), (~large).nonzero().flatten()])
-                self._original_order = torch.empty_like(order).index_copy(
-                    0, self._large_first, torch.arange(self.count, device=slot.device)
-                )
+                self._large_first = torch.argsort(slot != self._largest, stable=True)
+                self._original_order = torch.argsort(self._large_first)
 
     def starts(self) -> Tensor:
         """Return the first row of each slot, and the number of rows; rows must be sorted by slot."""

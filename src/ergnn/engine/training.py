@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -143,10 +143,6 @@ class TaskProgress:
     def loss(self) -> Tensor:
         """The loss of this model, a 0-d tensor on its device."""
         return self.losses[self.model]
-
-    def of(self, model: int) -> TaskProgress:
-        """Return the progress of one of the models."""
-        return replace(self, model=model)
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of everything that later epochs depend on, besides seed, task and epoch."""

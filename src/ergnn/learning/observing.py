@@ -148,7 +148,7 @@ def _on_epoch(learners: Sequence[Learner], callbacks: Sequence[Callback]) -> OnE
 
     def on_epoch(progress: TaskProgress) -> None:
         for i, learner in enumerate(learners):
-            call(callbacks, "on_epoch_end", learner, progress.of(i))
+            call(callbacks, "on_epoch_end", learner, replace(progress, model=i))
 
     return on_epoch
 

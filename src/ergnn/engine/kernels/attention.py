@@ -11,7 +11,8 @@ from torch.autograd.function import once_differentiable
 
 from ergnn.config.errors import CurvatureError
 from ergnn.engine.kernels import runs_on_triton, torch_attention
-from ergnn.engine.kernels.links import AttentionEdges, Links
+from ergnn.engine.kernels.links import Links
+from ergnn.engine.kernels.torch_attention import Edges
 
 NO_HESSIAN = (
     "attention over a graph of this size has no second derivatives; use curvature='gauss-newton', which needs only "
@@ -40,8 +41,7 @@ def attention(
         ``[targets, heads, width]``.
     """
     train = torch.is_grad_enabled() and any(value.requires_grad for value in (z, a_src, a_dst))
-    edges = AttentionEdges(links, slope, p)
-    out: Tensor = _Attention.apply(z, a_src, a_dst, key if p > 0 else None, edges, train)
+    out: Tensor = _Attention.apply(z, a_src, a_dst, key if p > 0 else None, (links, slope, p), train)
     return out
 
 
@@ -57,7 +57,7 @@ def _kernels(z: Tensor) -> Any:
 class _Attention(Function):
     @staticmethod
     def forward(
-        ctx: Any, z: Tensor, a_src: Tensor, a_dst: Tensor, key: Tensor | None, edges: AttentionEdges, train: bool
+        ctx: Any, z: Tensor, a_src: Tensor, a_dst: Tensor, key: Tensor | None, edges: Edges, train: bool
     ) -> Tensor:
         out, *saved = _kernels(z).forward((z, a_src, a_dst), key, edges, train)
         ctx.edges = edges

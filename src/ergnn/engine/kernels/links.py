@@ -107,35 +107,21 @@ class Links:
 
     @cached_property
     def segments(self) -> Segments:
-        """The rows split into pieces of at most ``SEGMENT`` entries."""
+        """The rows split into pieces of at most ``SEGMENT`` entries; a row without entries has one piece."""
+        size, device = self.rowptr.diff(), self.rowptr.device
+        pieces = ((size + SEGMENT - 1) // SEGMENT).clamp(min=1)
+        row = torch.repeat_interleave(torch.arange(self.targets, device=device), pieces)
+        within = torch.arange(row.numel(), device=device) - (pieces.cumsum(0) - pieces)[row]
+        length = ((size + pieces - 1) // pieces)[row]
+        begin = torch.minimum(self.rowptr[:-1][row] + within * length, self.rowptr[1:][row])
+        end = torch.minimum(begin + length, self.rowptr[1:][row])
+        order = torch.argsort(begin - end, stable=True)  # longest first, so that concurrent programs take similar time
+        row, begin, end = row[order], begin[order], end[order]
+        shared = (pieces > 1)[row].nonzero().flatten()
+        slot = torch.full_like(row, -1)
+        slot[shared[torch.argsort(row[shared], stable=True)]] = torch.arange(shared.numel(), device=device)
+        merged = (pieces > 1).nonzero().flatten()
+        pointer = torch.cat([pieces.new_zeros(1), pieces[merged].cumsum(0)])
+        row, slot, merged, pointer = (value.to(torch.int32) for value in (row, slot, merged, pointer))
         index = torch.int32 if self.col.numel() < 2**31 - 2**12 else torch.long
-        return _cut(self.rowptr, SEGMENT, index)
-
-
-@dataclass(frozen=True, eq=False)
-class AttentionEdges:
-    """The edges of attention: links, the negative slope of LeakyReLU, and the dropout probability of their weights."""
-
-    links: Links
-    slope: float
-    p: float
-
-
-def _cut(rowptr: Tensor, max_size: int, index: torch.dtype) -> Segments:
-    """Split rows into pieces of at most ``max_size`` entries; a row without entries has one piece."""
-    size, device = rowptr.diff(), rowptr.device
-    pieces = ((size + max_size - 1) // max_size).clamp(min=1)
-    row = torch.repeat_interleave(torch.arange(size.numel(), device=device), pieces)
-    within = torch.arange(row.numel(), device=device) - (pieces.cumsum(0) - pieces)[row]
-    length = ((size + pieces - 1) // pieces)[row]
-    begin = torch.minimum(rowptr[:-1][row] + within * length, rowptr[1:][row])
-    end = torch.minimum(begin + length, rowptr[1:][row])
-    order = torch.argsort(begin - end, stable=True)  # longest first, so that concurrent programs take similar time
-    row, begin, end = row[order], begin[order], end[order]
-    shared = (pieces > 1)[row].nonzero().flatten()
-    slot = torch.full_like(row, -1)
-    slot[shared[torch.argsort(row[shared], stable=True)]] = torch.arange(shared.numel(), device=device)
-    merged = (pieces > 1).nonzero().flatten()
-    pointer = torch.cat([pieces.new_zeros(1), pieces[merged].cumsum(0)])
-    row, slot, merged, pointer = (value.to(torch.int32) for value in (row, slot, merged, pointer))
-    return Segments(row, begin.to(index), end.to(index), slot, merged, pointer, int(shared.numel()))
+        return Segments(row, begin.to(index), end.to(index), slot, merged, pointer, int(shared.numel()))

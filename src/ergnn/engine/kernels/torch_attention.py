@@ -18,13 +18,15 @@ from torch import Tensor
 
 from ergnn.data.csr import row_chunks, targets
 from ergnn.engine.dropout import attention_keep
-from ergnn.engine.kernels.links import AttentionEdges, Links
+from ergnn.engine.kernels.links import Links
 
 CHUNK_EDGES = 1 << 19
 """Number of edges per chunk."""
 
 Values = tuple[Tensor, Tensor, Tensor]
 """``z``, ``a_src`` and ``a_dst``, or their gradients or tangents."""
+Edges = tuple[Links, float, float]
+"""The links, the negative slope of LeakyReLU, and the dropout probability of attention weights."""
 
 
 def _edges(links: Links) -> Iterator[tuple[slice, Tensor, Tensor]]:
@@ -48,10 +50,10 @@ def _leaky_relu_derivative(score: Tensor, slope: float) -> Tensor:
     return torch.where(score > 0, score.new_ones(()), score.new_tensor(slope))
 
 
-def forward(values: Values, key: Tensor | None, edges: AttentionEdges, train: bool) -> tuple[Tensor, ...]:
+def forward(values: Values, key: Tensor | None, edges: Edges, train: bool) -> tuple[Tensor, ...]:
     """Return the output ``[targets, heads, width]``, the logarithm of softmax denominators ``[targets, heads]``, and
     two empty tensors in place of those that the Triton kernels save for training."""
-    (z, a_src, a_dst), links, slope = values, edges.links, edges.slope
+    (z, a_src, a_dst), (links, slope, p) = values, edges
     heads = z.size(1)
     out, lse = z.new_zeros(links.targets, *z.shape[1:]), a_dst.new_zeros(links.targets, heads)
     for rows, target, source in _edges(links):
@@ -60,20 +62,20 @@ def forward(values: Values, key: Tensor | None, edges: AttentionEdges, train: bo
         largest = torch.zeros_like(part).scatter_reduce(0, index, score, "amax", include_self=False)
         total = torch.zeros_like(part).index_add(0, target, torch.exp(score - largest[target]))
         lse[rows] = torch.where(total > 0, largest + total.log(), 0.0)
-        alpha = torch.exp(score - lse[rows][target]) * _factors(rows, target, source, score, key, edges.p)
+        alpha = torch.exp(score - lse[rows][target]) * _factors(rows, target, source, score, key, p)
         out[rows] = out[rows].index_add(0, target, alpha.unsqueeze(-1) * z[source])
     return out, lse, out.new_empty(0), out.new_empty(0)
 
 
-def backward(g: Tensor, values: Values, key: Tensor | None, saved: tuple[Tensor, ...], edges: AttentionEdges) -> Values:
+def backward(g: Tensor, values: Values, key: Tensor | None, saved: tuple[Tensor, ...], edges: Edges) -> Values:
     """Return the gradients of ``z``, ``a_src`` and ``a_dst``."""
-    (z, a_src, a_dst), (out, lse), links, slope = values, saved[:2], edges.links, edges.slope
+    (z, a_src, a_dst), (out, lse), (links, slope, p) = values, saved[:2], edges
     d_z, d_src, d_dst = torch.zeros_like(z), torch.zeros_like(a_src), torch.zeros_like(a_dst)
     dot = (g * out).sum(-1)
     for rows, target, source in _edges(links):
         score = a_src[source] + a_dst[rows][target]
         alpha = torch.exp(F.leaky_relu(score, slope) - lse[rows][target])
-        factor = _factors(rows, target, source, score, key, edges.p)
+        factor = _factors(rows, target, source, score, key, p)
         g_i = g[rows][target]
         d_score = alpha * (factor * (g_i * z[source]).sum(-1) - dot[rows][target])
         d_score = d_score * _leaky_relu_derivative(score, slope)
@@ -83,11 +85,9 @@ def backward(g: Tensor, values: Values, key: Tensor | None, saved: tuple[Tensor,
     return d_z, d_src, d_dst
 
 
-def derivative(
-    tangents: Values, values: Values, key: Tensor | None, saved: tuple[Tensor, ...], edges: AttentionEdges
-) -> Tensor:
+def derivative(tangents: Values, values: Values, key: Tensor | None, saved: tuple[Tensor, ...], edges: Edges) -> Tensor:
     """Return the derivative of the output along ``(ż, ȧ_src, ȧ_dst)``."""
-    (z, a_src, a_dst), (out, lse), links, slope = values, saved[:2], edges.links, edges.slope
+    (z, a_src, a_dst), (out, lse), (links, slope, p) = values, saved[:2], edges
     z_dot, src_dot, dst_dot = tangents
     change = torch.zeros_like(out)
     for rows, target, source in _edges(links):
@@ -95,7 +95,7 @@ def derivative(
         alpha = torch.exp(F.leaky_relu(score, slope) - lse[rows][target])
         score_dot = (src_dot[source] + dst_dot[rows][target]) * _leaky_relu_derivative(score, slope)
         mean = torch.zeros_like(lse[rows]).index_add(0, target, alpha * score_dot)
-        alpha = (alpha * _factors(rows, target, source, score, key, edges.p)).unsqueeze(-1)
+        alpha = (alpha * _factors(rows, target, source, score, key, p)).unsqueeze(-1)
         message = alpha * (score_dot.unsqueeze(-1) * z[source] + z_dot[source])
         change[rows] = change[rows].index_add(0, target, message) - mean.unsqueeze(-1) * out[rows]
     return change

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from ergnn.engine.dropout import threshold
 from ergnn.engine.kernels import triton_backward, triton_forward
-from ergnn.engine.kernels.links import AttentionEdges, Links, Segments
-from ergnn.engine.kernels.torch_attention import Values
-from ergnn.engine.kernels.triton_common import Shape
+from ergnn.engine.kernels.links import Links, Segments
+from ergnn.engine.kernels.torch_attention import Edges, Values
+from ergnn.engine.kernels.triton_common import STEPS, Shape
 
 PEAKS = 256
 """Number of values that a program compares at a time."""
@@ -63,9 +63,9 @@ def _dropout(key: Tensor | None, links: Links, p: float) -> tuple[Tensor, int, f
     return key, threshold(p), 1.0 / (1.0 - p)
 
 
-def forward(values: Values, key: Tensor | None, edges: AttentionEdges, train: bool) -> tuple[Tensor, ...]:
+def forward(values: Values, key: Tensor | None, edges: Edges, train: bool) -> tuple[Tensor, ...]:
     """Return the output, log-denominators, and, if ``train``, P and q for the gradient of ``a_dst``."""
-    (z, a_src, a_dst), links, slope = values, edges.links, edges.slope
+    (z, a_src, a_dst), (links, slope, p) = values, edges
     heads, width = z.shape[1:]
     record = _record_width(heads, width, 1)
     shape = Shape(heads, record)
@@ -77,7 +77,7 @@ def forward(values: Values, key: Tensor | None, edges: AttentionEdges, train: bo
     count = segments.slots
     part_m, part_l, part_q = (z.new_empty(count, heads) for _ in range(3))
     part_o, part_p = z.new_empty(count, heads, width), z.new_empty(count if train else 0, heads, width)
-    drop, limit, scale = _dropout(key, links, edges.p)
+    drop, limit, scale = _dropout(key, links, p)
     saved = (out, lse, positive_out, positive_share, part_m, part_l, part_q, part_o, part_p)
     padded, pieces = shape.padded, segments.row.numel()
     a_src, largest = a_src.contiguous(), z.new_empty(pieces, heads)
@@ -88,7 +88,7 @@ def forward(values: Values, key: Tensor | None, edges: AttentionEdges, train: bo
     )  # fmt: skip
     triton_forward.output[(pieces,)](
         *_pieces(segments, links), _packed(z, a_src, record), a_src, a_dst.contiguous(), low, high, largest, drop,
-        *saved, limit, scale, heads, width, record, *padded, shape.chunk, shape.steps, shape.lanes, slope,
+        *saved, limit, scale, heads, width, record, *padded, shape.chunk, STEPS, shape.lanes, slope,
         key is not None, train, links.loops, NARROW, shape.big(links.sources), num_warps=shape.warps,
     )  # fmt: skip
     if count:
@@ -98,14 +98,14 @@ def forward(values: Values, key: Tensor | None, edges: AttentionEdges, train: bo
     return out, lse, positive_out, positive_share
 
 
-def backward(g: Tensor, values: Values, key: Tensor | None, saved: tuple[Tensor, ...], edges: AttentionEdges) -> Values:
+def backward(g: Tensor, values: Values, key: Tensor | None, saved: tuple[Tensor, ...], edges: Edges) -> Values:
     """Return the gradients of ``z``, ``a_src`` and ``a_dst``."""
-    (z, a_src, a_dst), links, slope = values, edges.links, edges.slope
+    (z, a_src, a_dst), (links, slope, p) = values, edges
     out, lse, positive_out, positive_share = saved
     heads, width = z.shape[1:]
     record = _record_width(heads, width, 3)
     shape, back = Shape(heads, record, halves=key is not None), links.transposed()
-    g, (drop, limit, scale) = g.contiguous(), _dropout(key, links, edges.p)
+    g, (drop, limit, scale) = g.contiguous(), _dropout(key, links, p)
     d_dst = torch.empty_like(lse)
     records = g.new_empty(links.targets, record if heads == 1 else 3 * heads)
     scaled, (low, high) = g if heads == 1 else torch.empty_like(g), _range(a_src)
@@ -120,7 +120,7 @@ def backward(g: Tensor, values: Values, key: Tensor | None, saved: tuple[Tensor,
     part_z, part_a = z.new_empty(count, heads, width), z.new_empty(count, heads)
     triton_backward.sources[(segments.row.numel(),)](
         *_pieces(segments, back), z.contiguous(), a_src.contiguous(), scaled, records, low, high, drop, d_z, d_src,
-        part_z, part_a, limit, scale, heads, width, record, *shape.padded, shape.chunk, shape.steps, shape.lanes, slope,
+        part_z, part_a, limit, scale, heads, width, record, *shape.padded, shape.chunk, STEPS, shape.lanes, slope,
         key is not None, links.loops, NARROW, shape.big(links.targets), num_warps=shape.warps,
     )  # fmt: skip
     if count:
@@ -128,14 +128,12 @@ def backward(g: Tensor, values: Values, key: Tensor | None, saved: tuple[Tensor,
     return d_z, d_src, d_dst
 
 
-def derivative(
-    tangents: Values, values: Values, key: Tensor | None, saved: tuple[Tensor, ...], edges: AttentionEdges
-) -> Tensor:
+def derivative(tangents: Values, values: Values, key: Tensor | None, saved: tuple[Tensor, ...], edges: Edges) -> Tensor:
     """Return the derivative of the output along ``(ż, ȧ_src, ȧ_dst)``; see :func:`.triton_forward.derivative`.
 
     The part of ``ȧ_dst`` needs no pass over edges: it is ``(1 − σ) ȧ_dst[i] (P_i − q_i o_i)``.
     """
-    (z, a_src, a_dst), links, slope = values, edges.links, edges.slope
+    (z, a_src, a_dst), (links, slope, p) = values, edges
     z_dot, src_dot, dst_dot = tangents
     out, lse, positive_out, positive_share = saved
     if not positive_out.numel():  # not computed outside of training
@@ -147,14 +145,14 @@ def derivative(
     change = torch.empty_like(out)
     count = segments.slots
     part_m, part_o = z.new_empty(count, heads), z.new_empty(count, heads, width)
-    drop, limit, scale = _dropout(key, links, edges.p)
+    drop, limit, scale = _dropout(key, links, p)
     src_dot = src_dot.contiguous()
     rows = z.new_empty(links.sources, 2, heads, record)  # ż_j + c ȧ_src[j] z_j for c = σ and 1
     for i, factor in enumerate((slope, 1.0)):
         torch.addcmul(z_dot, src_dot.unsqueeze(-1), z, value=factor, out=rows[:, i, :, :width])
     triton_forward.derivative[(segments.row.numel(),)](
         *_pieces(segments, links), rows, a_src.contiguous(), src_dot, a_dst.contiguous(), lse, out, drop, change,
-        part_m, part_o, limit, scale, heads, width, record, *shape.padded, shape.chunk, shape.steps, shape.lanes,
+        part_m, part_o, limit, scale, heads, width, record, *shape.padded, shape.chunk, STEPS, shape.lanes,
         slope, key is not None, links.loops, shape.big(2 * links.sources), num_warps=shape.warps,
     )  # fmt: skip
     if count:

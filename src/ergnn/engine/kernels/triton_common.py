@@ -13,10 +13,10 @@ from torch import Tensor
 
 from ergnn.engine.dropout import threshold
 
-IN_FLIGHT = 512
-"""Number of values that a program loads per loop iteration."""
 NUMBERS = 128
 """Number of values that a warp loads at a time, four per thread; chosen by measurement."""
+STEPS = 4
+"""Number of times that a program loads as many values per loop iteration."""
 LOAD = 4
 """Number of values that a thread loads at a time."""
 MASK_BLOCK = 1024
@@ -26,7 +26,7 @@ LOG2E = tl.constexpr(1.4426950408889634)
 
 @dataclass(frozen=True)
 class Shape:
-    """Load pattern for rows of ``heads`` × ``width`` values: ``lanes`` rows at a time, ``steps`` times per iteration.
+    """Load pattern for rows of ``heads`` × ``width`` values: ``lanes`` rows at a time, ``STEPS`` times per iteration.
 
     Args:
         halves: load heads that take two loads (e.g. the eight channels of GAT) in two halves. One thread then has a
@@ -49,10 +49,6 @@ class Shape:
     @property
     def lanes(self) -> int:
         return max(1, NUMBERS // (self.padded[0] * self.chunk))
-
-    @property
-    def steps(self) -> int:
-        return IN_FLIGHT // NUMBERS
 
     @property
     def warps(self) -> int:

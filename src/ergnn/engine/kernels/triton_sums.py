@@ -9,7 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ergnn.engine.kernels.links import Links
-from ergnn.engine.kernels.triton_common import Shape
+from ergnn.engine.kernels.triton_common import STEPS, Shape
 
 SHORT = 16
 """Rows of at most this number of entries are summed several per program, if most have only a few."""
@@ -98,7 +98,7 @@ def neighbor_sum(h: Tensor, links: Links) -> Tensor:
     out, part = h.new_empty(links.targets, width), h.new_empty(segments.slots, width)
     _sum[(segments.row.numel(), columns)](
         segments.row, segments.begin, segments.end, segments.slot, links.rowptr, links.col, h.contiguous(), out, part,
-        width, block, shape.steps, shape.lanes, links.loops, num_warps=1,
+        width, block, STEPS, shape.lanes, links.loops, num_warps=1,
     )  # fmt: skip
     if segments.slots:
         grid = (segments.merged.numel(), columns)
