@@ -135,7 +135,7 @@ def test_edges_are_always_shown_and_own_edges_are_marked(capsys: pytest.CaptureF
             "leftover is 'context', which has no effect in scenario 'blurred'",
         ),
         ("tiny-domains --classes-per-task 2", "classes_per_task is 2, but tiny-domains is not split by class; omit it"),
-        ("tiny-domains --class-order 0,1", "class_order lacks domain 2; it must contain all 3 domains once"),
+        ("tiny-domains --class-order 0,1", "class_order is [0, 1]; it must have each domain, 0 to 2, once"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,7 +48,7 @@ def assert_refused(argv: list[str], message: str, capsys: pytest.CaptureFixture[
         ("cora --method-options per_clas=7", r"method 'replay' has no option 'per_clas' .*; its options: .*per_class"),
         ("cora --per-class 2 --method-options per_class=7", "'per_class' is given both as a setting and in method_o"),
         ("cora --orders 2", "orders is 2, but class_order is 'natural'; several orders need 'shuffled'"),
-        ("cora --class-order 0,1,2", "class_order lacks class 3; it must contain all 7 classes once"),
+        ("cora --class-order 0,1,2", r"class_order is \[0, 1, 2\]; it must have each class, 0 to 6, once"),
         ("cora --device cuda:99", "device 'cuda:99' is unavailable"),
         ("cora --selector-options radius=1", r"selector 'mf\*' has no option 'radius'; its options: distance, "),
         ("cora --selector-options normalize=maybe", "normalize is 'maybe'; it must be of type bool"),

@@ -193,7 +193,7 @@ def test_what_cannot_be_cut() -> None:
         cut(NodeTable(ids=nodes.ids, labels=nodes.labels, time=np.ones(60)), edges, by="time", num_tasks=2)
     with pytest.raises(InputError, match="task 1 has 3 nodes, 3 with a label; no class has enough of them"):
         cut(NodeTable(ids=nodes.ids, labels=["a"] * 60, time=np.arange(60)), edges, by="time", boundaries=[3])
-    with pytest.raises(InputError, match="num_tasks is 9; 2 domains make 1 to 2"):
+    with pytest.raises(InputError, match="domains: num_tasks is 9; it must be 1 to 2"):
         cut(nodes, edges, by="domain", num_tasks=9)
     with pytest.raises(InputError, match="unknown inter_task_edges 'some'"):
         cut(nodes, edges, inter_task_edges="some")

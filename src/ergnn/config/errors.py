@@ -73,6 +73,13 @@ def check_between(low: float, high: float, **options: float | None) -> None:
             raise InputError(f"{name} is {value}; it must {allowed}")
 
 
+def check_within(where: str, least: int, most: int, **options: int) -> None:
+    """Raise an error if an option is below ``least`` or above ``most``; ``where`` says what limits it."""
+    for name, value in options.items():
+        if not least <= value <= most:
+            raise InputError(f"{where}: {name} is {value}; it must be {least} to {most}")
+
+
 class LeakageError(ErgnnError):
     """Test labels were requested by code that does not declare itself leaky."""
 

@@ -20,7 +20,7 @@ def stream_key(*parts: int) -> int:
     """Return the key of the stream identified by numbers, e.g. (seed, purpose)."""
     key = 0
     for part in parts:
-        key = _mix_int(key + _GOLDEN * ((part & _MASK) + 1))
+        key = int(mix(torch.tensor(_signed(key + _GOLDEN * ((part & _MASK) + 1))))) & _MASK
     return key
 
 
@@ -44,13 +44,6 @@ def below(key: int, counter: Tensor, bound: Tensor | int) -> Tensor:
 def _shifted(x: Tensor, by: int) -> Tensor:
     """Shift right logically (``>>`` on int64 copies the sign)."""
     return (x >> by).bitwise_and_((1 << (64 - by)) - 1)
-
-
-def _mix_int(x: int) -> int:
-    x &= _MASK
-    x = ((x ^ (x >> 30)) * _M1) & _MASK
-    x = ((x ^ (x >> 27)) * _M2) & _MASK
-    return x ^ (x >> 31)
 
 
 def _signed(value: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ergnn.config.errors import InputError
+from ergnn.config.errors import InputError, check_within
 from ergnn.data import splits
 from ergnn.data.datasets import DATASETS, LoadedGraph, load_dataset, storage
 from ergnn.data.datasets.base import Dataset, PartedDataset, PublicSplitUnavailable, StreamDataset
@@ -146,8 +146,7 @@ def _tasks_of_parts(spec: PartedDataset, order: str | Sequence[int], seed: int, 
     if "domain" not in spec.scenarios and order != "natural":
         raise InputError(f"class_order is {order!r}; the tasks of {spec.name} are in the order of time, use 'natural'")
     count = spec.num_tasks if num_tasks is None else num_tasks
-    if not 1 <= count <= spec.num_tasks:
-        raise InputError(f"{spec.name}: num_tasks is {num_tasks}; it must be 1 to {spec.num_tasks}")
+    check_within(spec.name, 1, spec.num_tasks, num_tasks=count)
     given = spec.shuffled_order(seed) if order == "shuffled" else order
     task_of_part = torch.tensor(ordered(spec.name, spec.num_tasks, given, seed, "domain")).argsort()
     return torch.where(task_of_part < count, task_of_part, -1)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ergnn.config.errors import InputError
+from ergnn.config.errors import InputError, check_within
 from ergnn.data.graph import UNLABELED, Graph, Split
 from ergnn.data.splits import Sizes
 from ergnn.data.stream import Task, TaskStream, class_groups, edge_views, ordered
@@ -79,8 +79,7 @@ def periods(time: np.ndarray, num_tasks: int | None = None, boundaries: Sequence
     else:
         assert num_tasks is not None
         times = np.sort(time[known])
-        if not 1 <= num_tasks <= len(times):
-            raise InputError(f"num_tasks is {num_tasks}; {len(times):,} nodes with a time make 1 to {len(times):,}")
+        check_within("nodes with a time", 1, len(times), num_tasks=num_tasks)
         starts = times[[len(times) * i // num_tasks for i in range(1, num_tasks)]]
         if len(np.unique([times[0], *starts])) < num_tasks:
             raise InputError(

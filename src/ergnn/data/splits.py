@@ -185,7 +185,7 @@ def given(train: Any, val: Any, test: Any, *, num_nodes: int) -> Split:
 def check_split(split: Split, num_nodes: int, name: str = "split") -> Split:
     """Check that node ids are in range and unique, and that parts are disjoint."""
     owner: dict[str, Tensor] = {}
-    for part, ids in (("train", split.train), ("val", split.val), ("test", split.test)):
+    for part, ids in vars(split).items():
         if ids.dtype != torch.long or ids.dim() != 1:
             raise InputError(
                 f"{name}: {part} nodes must be a vector of int64 ids; got {ids.dtype}, {ids.dim()} dimensions"

@@ -6,7 +6,7 @@ A task holds indices into a graph. Node ids are the same in every task, and feat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -15,7 +15,7 @@ from typing import Any, TypeVar, overload
 import torch
 from torch import Tensor
 
-from ergnn.config.errors import InputError, check_choice
+from ergnn.config.errors import InputError, check_choice, check_within, truncate
 from ergnn.config.learner_config import EDGES, LEFTOVERS
 from ergnn.data import splits
 from ergnn.data.graph import UNLABELED, Graph, Split
@@ -90,11 +90,7 @@ class LazyTasks(Sequence[Task]):
     def __init__(self, num_tasks: int, make: Callable[[int], Task]) -> None:
         self.num_tasks, self.make = num_tasks, lru_cache(maxsize=2)(make)
 
-    @overload
-    def __getitem__(self, index: int) -> Task: ...
-    @overload
-    def __getitem__(self, index: slice) -> LazyTasks: ...
-    def __getitem__(self, index: int | slice) -> Task | LazyTasks:
+    def __getitem__(self, index: Any) -> Any:
         numbers = range(self.num_tasks)[index]
         if isinstance(numbers, range):
             return LazyTasks(len(numbers), lambda i: self.make(numbers[i]))
@@ -183,13 +179,10 @@ class TaskStream(Sequence[Task]):
         bare = replace(graph, y=torch.where(task_of_node >= 0, graph.y, UNLABELED), public_split=None)
         views = edge_views(bare, task_of_node, len(groups), edges)
 
-        def of_task(nodes: Tensor, i: int) -> Tensor:
-            return nodes[task_of_node[nodes] == i]
+        def of_task(i: int) -> Split:
+            return parts.apply(lambda nodes: nodes[task_of_node[nodes] == i])
 
-        tasks = [
-            Task(i, views[i], of_task(parts.train, i), of_task(parts.val, i), of_task(parts.test, i), group)
-            for i, group in enumerate(groups)
-        ]
+        tasks = [Task(i, views[i], **vars(of_task(i)), classes=group) for i, group in enumerate(groups)]
         return cls(tasks, name=graph.name, metric=metric, notes=notes)
 
     @overload
@@ -202,9 +195,6 @@ class TaskStream(Sequence[Task]):
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def __iter__(self) -> Iterator[Task]:
-        return iter(self._tasks)
-
     def __repr__(self) -> str:
         shown = 1 if isinstance(self._tasks, LazyTasks) else 3
         order = " → ".join(str(self[i].classes) for i in range(min(shown, len(self)))) + " → …" * (len(self) > shown)
@@ -213,7 +203,7 @@ class TaskStream(Sequence[Task]):
 
     @property
     def num_features(self) -> int:
-        return self._tasks[0].graph.num_features
+        return self[0].graph.num_features
 
     @property
     def classes(self) -> tuple[int, ...]:
@@ -304,15 +294,8 @@ def ordered(name: str, count: int, order: str | Sequence[int], seed: int, what: 
             return list(range(count))
         return [int(c) for c in torch.randperm(count, generator=torch.Generator().manual_seed(seed))]
     given = [int(c) for c in order]
-    plural = "classes" if what == "class" else f"{what}s"
-    for c in given:
-        if not 0 <= c < count:
-            raise InputError(f"{name}: class_order contains {what} {c}; {plural} are 0 to {count - 1}")
-        if given.count(c) > 1:
-            raise InputError(f"{name}: class_order contains {what} {c} more than once")
-    missing = sorted(set(range(count)) - set(given))
-    if missing:
-        raise InputError(f"{name}: class_order lacks {what} {missing[0]}; it must contain all {count} {plural} once")
+    if sorted(given) != list(range(count)):
+        raise InputError(f"{name}: class_order is {truncate(given)}; it must have each {what}, 0 to {count - 1}, once")
     return given
 
 
@@ -320,17 +303,10 @@ def class_groups(
     name: str, order: list[int], classes_per_task: int, num_tasks: int | None, leftover: str = "context"
 ) -> list[tuple[int, ...]]:
     """Return the classes of each task."""
-    if not 1 <= classes_per_task <= len(order):
-        raise InputError(
-            f"{name}: classes_per_task is {classes_per_task}; 1 to {len(order)} are possible, "
-            f"as the graph has {len(order)} classes"
-        )
+    check_within(f"{name} with {len(order)} classes", 1, len(order), classes_per_task=classes_per_task)
     most = len(order) // classes_per_task
     wanted = most if num_tasks is None else num_tasks
-    if not 1 <= wanted <= most:
-        raise InputError(
-            f"{name}: num_tasks is {wanted}; {len(order)} classes make 1 to {most} tasks of {classes_per_task}"
-        )
+    check_within(f"{name} with {len(order)} classes, {classes_per_task} per task", 1, most, num_tasks=wanted)
     groups = [tuple(order[i * classes_per_task : (i + 1) * classes_per_task]) for i in range(wanted)]
     if leftover == "last" and wanted == most:
         groups[-1] += tuple(order[most * classes_per_task :])
@@ -348,7 +324,7 @@ def _resolve_split(graph: Graph, split: str | Split, seed: int) -> tuple[Split, 
             raise InputError(f"{graph.name}: the graph has no public split; use split='seeded' or give a Split")
         split = graph.public_split
     splits.check_split(split, graph.num_nodes, graph.name)
-    for part, nodes in (("train", split.train), ("val", split.val), ("test", split.test)):
+    for part, nodes in vars(split).items():
         bare = nodes[graph.y[nodes] == UNLABELED]
         if bare.numel():
             raise InputError(f"{graph.name}: {part} contains node {int(bare[0])}, which has no label")
@@ -366,8 +342,8 @@ def _check_task(task: Task, position: int, stream: str) -> None:
         if not nodes.numel():
             raise InputError(f"{where} has no {part} nodes")
     task.targets(torch.cat([task.train, task.val, task.test]))
-    for c in task.classes:
-        if not bool((task.graph.y[task.train] == c).any()):
+    for c, count in task.train_counts.items():
+        if not count:
             raise InputError(f"{where}: class {_class_label(task.graph, c)} has no train nodes")
 
 

@@ -16,7 +16,6 @@ from ergnn.config.errors import InputError
 from ergnn.data import splits
 from ergnn.data.datasets import storage
 from ergnn.data.graph import UNLABELED, Graph, Split
-from ergnn.data.scenarios import assigned_stream
 from ergnn.data.stream import TaskStream
 
 SPARSE_BELOW = 0.10
@@ -167,11 +166,6 @@ class PartedDataset(Dataset):
     def shuffled_order(self, seed: int) -> list[int]:
         """Return an order of the parts by seed."""
         return torch.randperm(self.num_tasks, generator=torch.Generator().manual_seed(seed)).tolist()
-
-    def seeded_split(self, graph: Graph, seed: int) -> Split:
-        """Draw 60 % of every class of every part for training, 20 % for validation and 20 % for testing."""
-        tasks = list(assigned_stream(graph, self.parts(), seed=seed))
-        return Split(*(torch.cat([getattr(task, part) for task in tasks]) for part in ("train", "val", "test")))
 
 
 def with_compact_x(graph: Graph) -> Graph:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch_geometric.utils import index_to_mask, to_undirected
 
-from ergnn.config.errors import InputError
+from ergnn.config.errors import InputError, check_within
 from ergnn.config.lazy import extra
 from ergnn.data import splits
 from ergnn.data.csr import CsrEdges
@@ -153,8 +153,7 @@ class SeveralSplitsDataset(PygDataset):
     num_folds: ClassVar[int]
 
     def __init__(self, fold: int = 0) -> None:
-        if not 0 <= fold < self.num_folds:
-            raise InputError(f"{self.name}: fold is {fold}; it must be 0 to {self.num_folds - 1}")
+        check_within(self.name, 0, self.num_folds - 1, fold=fold)
         self.fold = fold
 
     def read(self, root: Path) -> Data:
@@ -217,10 +216,7 @@ class BundledDataset(PlanetoidDataset):
 def ogb_files(split: str) -> tuple[str, ...]:
     """Return the files of a data set whose published split has this name, relative to ``raw/``."""
     arrays = ("edge", "node-feat", "node-label", *(f"../split/{split}/{part}" for part in ("train", "valid", "test")))
-    return (
-        *(f"{array}.csv.gz" for array in arrays),
-        "../RELEASE_v1.txt",
-    )  # without the last, the loader asks questions
+    return *(f"{array}.csv.gz" for array in arrays), "../RELEASE_v1.txt"  # without the last, the loader asks questions
 
 
 class OgbDataset(PygDataset):

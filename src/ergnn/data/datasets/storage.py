@@ -13,6 +13,8 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+from platformdirs import user_cache_dir
+
 DATA_VARIABLE = "ERGNN_DATA"
 DOWNLOAD_VARIABLE = "ERGNN_DOWNLOAD"
 OFFLINE_VARIABLE = "ERGNN_OFFLINE"
@@ -20,20 +22,14 @@ PROBE_SECONDS = 5
 
 
 def cache_root() -> Path:
-    """Return the platform's cache folder; without platformdirs, the usual one on Linux."""
-    try:
-        from platformdirs import user_cache_dir
-    except ModuleNotFoundError:
-        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "ergnn"
+    """Return the platform's cache folder."""
     return Path(user_cache_dir("ergnn"))
 
 
 def data_root(root: Path | None) -> Path | None:
     """Return the explicit root, or ``ERGNN_DATA``, or None."""
-    if root is not None:
-        return root
     value = os.environ.get(DATA_VARIABLE)
-    return Path(value).expanduser() if value else None
+    return root or (Path(value).expanduser() if value else None)
 
 
 def downloads_allowed() -> bool:

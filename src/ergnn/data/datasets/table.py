@@ -81,13 +81,12 @@ class FilteredDataset(HeterophilousDataset):
     def open(self, root: Path) -> InMemoryDataset:
         from torch_geometric.data import InMemoryDataset
 
-        class Filtered(self._loader()):  # type: ignore[misc]
-            def __init__(self, root: Path, name: str) -> None:
-                self.name = name
-                InMemoryDataset.__init__(self, str(root))
-                self.load(self.processed_paths[0])
-
-        return Filtered(root / Path(self.folder).parent, Path(self.folder).name)
+        folder, loader = root / self.folder, self._loader()
+        dataset: InMemoryDataset = loader.__new__(loader)  # whose constructor checks the name
+        dataset.name = folder.name
+        InMemoryDataset.__init__(dataset, str(folder.parent))
+        dataset.load(dataset.processed_paths[0])
+        return dataset
 
 
 CORA = "Theory Reinforcement_Learning Genetic_Algorithms Neural_Networks Probabilistic_Methods Case_Based Rule_Learning"

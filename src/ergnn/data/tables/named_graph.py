@@ -11,7 +11,7 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from ergnn.config.errors import InputError, check_choice, listed, truncate
+from ergnn.config.errors import InputError, check_choice, check_within, listed, truncate
 from ergnn.config.learner_config import EDGES
 from ergnn.data import splits
 from ergnn.data.graph import UNLABELED, Graph, Split, csr_tensor
@@ -215,8 +215,7 @@ def _domains(nodes: NodeTable, num_tasks: int | None, order: Sequence[str] | Non
         raise InputError("by is 'domain', but the nodes have no column 'domain'")
     names = tuple(dict.fromkeys(domain for domain in nodes.domain if domain is not None))
     names = names if order is None else tuple(names[i] for i in _positions(order, names, "domain"))
-    if num_tasks is not None and not 1 <= num_tasks <= len(names):
-        raise InputError(f"num_tasks is {num_tasks}; {len(names)} domains make 1 to {len(names)}")
+    check_within("domains", 1, len(names), num_tasks=len(names) if num_tasks is None else num_tasks)
     task_of = {domain: i for i, domain in enumerate(names[:num_tasks])}
     return np.array([task_of.get(domain, -1) for domain in nodes.domain], dtype=np.int64)
 

@@ -90,16 +90,10 @@ def encode_text(column: Any, name: str, where: object) -> EncodedText:
 
 
 def _encode_digits(column: Any) -> Any:
-    """Dictionary-encode texts; if all are integers, encode the integers, which is three times as fast."""
+    """Dictionary-encode texts; if all are integers, encode the integers, which is twice as fast."""
     if len(column) and not column.null_count and pc.all(pc.ascii_is_decimal(column)).as_py():
         with suppress(pa.ArrowInvalid):  # numbers beyond 64 bits
-            integers = column.cast(pa.int64())
-            if (values := _to_array(integers)).max() < len(values):  # small enough for a table instead of hashes
-                occurs = np.bincount(values) > 0
-                codes = (np.cumsum(occurs, dtype=np.int32) - 1)[values]
-                encoded = pa.DictionaryArray.from_arrays(codes, np.flatnonzero(occurs))
-            else:
-                encoded = integers.dictionary_encode()
+            encoded = column.cast(pa.int64()).dictionary_encode()
             # digits are as many as in their number, or more ("07"): the sums are equal only if all numbers are
             lengths = _to_array(pc.binary_length(encoded.dictionary.cast(pa.string())))
             if lengths[_to_array(encoded.indices)].sum() == pc.sum(pc.binary_length(column)).as_py():
