@@ -62,7 +62,7 @@ def stream_config(options: dict[str, Any], epochs: int) -> RunConfig:
 def compile_kernels(options: dict[str, Any]) -> float:
     """Learn two tasks with few epochs, which compiles all kernels that a stream uses; return the seconds."""
     start, config = time.perf_counter(), stream_config(options, 20)
-    tasks, learner = make_config_stream(config, 0, 0).stream.to("cuda"), make_learner(config, 0)
+    tasks, learner = make_config_stream(config, 0, 0).stream.to("cuda"), make_learner(config.learner, 0)
     for task in list(tasks)[:2]:
         learner.observe(task)
         scores_so_far(learner, tasks)
@@ -77,7 +77,7 @@ def stream(options: dict[str, Any], epochs: int) -> dict[str, Any]:
     tasks = make_config_stream(config, 0, 0).stream.to("cuda")
     torch.cuda.synchronize()
     loaded = time.perf_counter() - start
-    learner, rows, evaluation = make_learner(config, 0), [], 0.0
+    learner, rows, evaluation = make_learner(config.learner, 0), [], 0.0
     for task in tasks:
         learner.observe(task)
         before = time.perf_counter()

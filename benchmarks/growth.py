@@ -123,7 +123,6 @@ def observe(root: Path, number: int, size: int, distant: float) -> dict[str, Any
 
 
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
-    from ergnn.pages.figure_files import write_figure
     from ergnn.pages.figures import Point, Series, line_chart, panels, ticks
 
     charts = []
@@ -147,7 +146,7 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
             size=(480 if any(lines.values()) else 360, 280),
         )
         charts.append(("", chart))
-    write_figure(panels(charts, label="Cost of each update", columns=2), path)
+    panels(charts, label="Cost of each update", columns=2).save(path)
 
 
 def main() -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from benchmarks.measure import Measurement
 from ergnn.config.errors import InputError
-from ergnn.pages.figure_files import write_figure
 from ergnn.pages.figures import Drawing, Point, Series, line_chart, log_ticks, panels, ticks
 
 OURS, OTHER = "c-mf", "c-cm alt"
@@ -26,7 +25,7 @@ def plot(measurements: list[Measurement], path: Path) -> None:
     charts = [("", _chart(name, rows)) for name, rows in chosen.items() if rows]
     if not charts:
         raise InputError("there is nothing to plot; run the cases size, seeds or tasks")
-    write_figure(panels(charts, label="Time over the size of the graph, seeds and tasks"), path)
+    panels(charts, label="Time over the size of the graph, seeds and tasks").save(path)
 
 
 def _chart(name: str, rows: list[Measurement]) -> Drawing:

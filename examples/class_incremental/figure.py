@@ -15,7 +15,6 @@ from pathlib import Path
 from differences import GRAPHS, percent, read
 
 from ergnn.learning.metrics import summarize
-from ergnn.pages.figure_files import write_figure
 from ergnn.pages.figures import Point, Series, dot_plot, ticks
 
 REPLAY = "ER-GCN MF*, e = 5"
@@ -66,7 +65,7 @@ def main() -> None:
         legend=used,
         width=640,
     )
-    write_figure(drawing, args.out)
+    drawing.save(args.out)
 
 
 if __name__ == "__main__":

@@ -186,7 +186,7 @@ def test_two_competing_classes_are_also_scored_by_the_area_under_the_curve() -> 
     assert result.history[-1]["roc_auc"] == pytest.approx(roc_auc_score(truth, scores), abs=1e-12)
     with RunStore(":memory:") as store:
         store.put_all(config, [result])
-        row = ResultRow({}, store.members(config))
+        row = ResultRow(store.members(config))
     assert row.summary("score").mean == result.history[-1]["roc_auc"]
     assert row.summary("micro").mean == pytest.approx((truth == (scores > 0.5)).mean(), abs=1e-6)
 

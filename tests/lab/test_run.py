@@ -41,7 +41,7 @@ def alone(config: RunConfig, seed: int, order: int = 0) -> tuple[AccuracyMatrix,
         order_seed=order,
         edges=config.edges,
     ).stream
-    learner: Learner = make_learner(config, seed)
+    learner: Learner = make_learner(config.learner, seed)
     matrix = evaluate_stream(learner, stream)
     buffer = learner.method.buffer
     return matrix, buffer.nodes.tolist() if buffer else []

@@ -134,7 +134,6 @@ def test_both_databases_store_the_same_rows(tmp_path: Path, postgresql: str) -> 
             store.put_all(replace(CONFIG, method="finetune"), [some_result(0)], replace(ORIGIN, peak_memory_mb=3.5))
             rows.append([run.to_dict() for run in store.runs()])
             assert [run.seed for run in store.runs(dataset="cora", method="replay", seed=[1, 2])] == [1]
-            assert len(store.runs(selector=[None, "im"])) == 1
             assert store.runs(dataset="citeseer") == []
             assert store.result(CONFIG).matrices[1].to_list() == [[0.9, None], [0.5, 1 / 3]]
     ours, theirs = ([{k: v for k, v in row.items() if k != "finished_at"} for row in each] for each in rows)

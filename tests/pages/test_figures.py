@@ -85,7 +85,7 @@ def drawing() -> Drawing:
 
 def test_an_svg_file_has_all_texts_and_no_style_variables(drawing: Drawing, tmp_path: Path) -> None:
     """Programs other than browsers do not know variables; every class that is drawn has a rule."""
-    figure_files.write_figure(drawing, tmp_path / "figure.svg")
+    drawing.save(tmp_path / "figure.svg")
     root = ET.parse(tmp_path / "figure.svg").getroot()
     words = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
     assert [words[0], *words[1:3], words.count("one & two")] == ["Title", "first", "remark", 2]
@@ -107,7 +107,7 @@ def test_figures_are_converted(
     if figure_files.converter() is None or (converter == "cairosvg" and not importable("cairosvg")):
         pytest.skip(f"{converter} is not installed")
     path = tmp_path / f"figure.{suffix}"
-    figure_files.write_figure(drawing, path)
+    drawing.save(path)
     assert path.read_bytes().startswith(first)
     assert path.stat().st_size > 2000
 
@@ -128,6 +128,6 @@ def test_without_a_converter_png_is_rejected_and_the_converters_are_named(
     with pytest.raises(
         InputError, match=r"figure\.png: a figure as \.png needs cairosvg \(pip install cairosvg\) or rsvg"
     ):
-        figure_files.write_figure(drawing, tmp_path / "figure.png")
-    figure_files.write_figure(drawing, tmp_path / "figure.svg")
+        drawing.save(tmp_path / "figure.png")
+    drawing.save(tmp_path / "figure.svg")
     assert [path.name for path in tmp_path.iterdir()] == ["figure.svg"]

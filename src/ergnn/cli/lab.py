@@ -29,11 +29,13 @@ T = TypeVar("T")
 
 def reproduce(args: argparse.Namespace) -> int:
     """Run the experiments; return 0 on success and 1 if some rows failed."""
+    from ergnn.lab.grid import PAPER
     from ergnn.lab.report.experiments import write_results
-    from ergnn.lab.reproduce import experiments_named, reproduce
+    from ergnn.lab.reproduce import EXPERIMENTS, reproduce
 
     options = options_of(args, Options)
-    lines, experiments = Lines(enabled=not args.quiet), experiments_named(args.result)
+    lines = Lines(enabled=not args.quiet)
+    experiments = PAPER if args.result == "all" else [EXPERIMENTS[args.result]]
     grid = {"engine": engine_of(args), "store": args.store, "resume": args.resume}
     done = reproduce(experiments, args.out, options, **grid, on_plan=lines.plan, on_done=lines.done)
     command = command_line(args, f"reproduce {args.result}", Options)

@@ -35,20 +35,6 @@ class GridRow:
 
 
 @dataclass(frozen=True)
-class Protocol:
-    """The protocol of another paper's table: its source, and what is known and unknown, shown with the results."""
-
-    source: str
-    known: str
-    unknown: str
-    measures: str = "its AP is our AA, its AF is our BWT (over M−1 tasks; negative if accuracy was lost)"
-
-    @property
-    def notes(self) -> list[str]:
-        return [f"Source: {self.source}; {self.measures}.", f"Known: {self.known}.", f"Unknown: {self.unknown}."]
-
-
-@dataclass(frozen=True)
 class Experiment:
     """A table or a figure.
 
@@ -63,8 +49,8 @@ class Experiment:
         baselines: labels of the rows that the others are tested against.
         quick: further settings of a quick run.
         quick_datasets: data sets of a quick run; by default all.
-        published: the protocol of another paper's table.
-        measures: of the table; by default those of the paper's, or AA and BWT of another paper's.
+        published: notes on the source and protocol of another paper's table.
+        table_measures: by default those of the paper's, or AA and BWT of another paper's.
     """
 
     name: str
@@ -77,8 +63,8 @@ class Experiment:
     baselines: Sequence[str] = ()
     quick: Mapping[str, Any] = field(default_factory=dict)
     quick_datasets: Sequence[str] | None = None
-    published: Protocol | None = None
-    measures: Sequence[str] = ()
+    published: Sequence[str] = ()
+    table_measures: Sequence[str] = ()
 
     def settings(self, row: GridRow, dataset: str) -> dict[str, Any]:
         """Return the settings of a row on a data set."""

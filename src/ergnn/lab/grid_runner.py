@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ergnn.config.errors import ErgnnError, InputError
@@ -92,34 +92,27 @@ def open_grid(out: str | Path, store: str | None, resume: bool) -> str:
     return path
 
 
+@dataclass
 class GridRunner:
     """Runs configurations into a store, as far as they are missing there.
 
-    Args:
+    Attributes:
         store: file or URL.
         engine, accept, on_done: see :func:`run_units`.
         batch: number of members that are trained together.
         run: False to use stored runs only.
         on_plan: called with the name of a stage and the number of units to run.
-
-    Attributes:
         outcomes: of all units that were run.
     """
 
-    def __init__(
-        self,
-        store: str,
-        engine: Engine | None = None,
-        *,
-        batch: int = BATCH,
-        run: bool = True,
-        accept: Callable[[Outcome], str] | None = None,
-        on_plan: Callable[[str, int], None] | None = None,
-        on_done: Callable[[Outcome], None] | None = None,
-    ) -> None:
-        self.store, self.engine, self.batch, self.run = store, engine, batch, run
-        self.accept, self.on_plan, self.on_done = accept, on_plan, on_done
-        self.outcomes: list[Outcome] = []
+    store: str
+    engine: Engine | None = None
+    batch: int = BATCH
+    run: bool = True
+    accept: Callable[[Outcome], str] | None = None
+    on_plan: Callable[[str, int], None] | None = None
+    on_done: Callable[[Outcome], None] | None = None
+    outcomes: list[Outcome] = field(default_factory=list)
 
     @property
     def failed(self) -> list[Outcome]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ergnn.lab.grid import Experiment, GridRow, Protocol
+from ergnn.data.datasets import DATASETS
+from ergnn.lab.grid import Experiment, GridRow
 from ergnn.lab.paper import PaperResult
 
 Printed = float | tuple[float, float] | None
@@ -34,10 +35,26 @@ def _pair(*values: Printed) -> dict[str, Printed]:
     return dict(zip(("cora", "citeseer"), values, strict=True))
 
 
-def _published(name: str, title: str, rows: Sequence[GridRow], source: Protocol, **fields: Any) -> Experiment:
-    """Create an experiment with the protocol ``clean``, on Cora and Citeseer unless ``fields`` say otherwise."""
+def _published(
+    name: str,
+    title: str,
+    rows: Sequence[GridRow],
+    *,
+    source: str,
+    known: str,
+    unknown: str,
+    measures: str = "its AP is our AA, its AF is our BWT (over M−1 tasks; negative if accuracy was lost)",
+    **fields: Any,
+) -> Experiment:
+    """Create an experiment with the protocol ``clean``, on Cora and Citeseer unless ``fields`` say otherwise.
+
+    Args:
+        source, known, unknown: the source, and what is known and unknown of its protocol, shown with the results.
+        measures: how its measures relate to ours.
+    """
     fields = {"datasets": ("cora", "citeseer"), "protocols": ("clean",), "quick": {"epochs": 2}, **fields}
-    return Experiment(name, title, rows, published=source, **fields)
+    notes = (f"Source: {source}; {measures}.", f"Known: {known}.", f"Unknown: {unknown}.")
+    return Experiment(name, title, rows, published=notes, **fields)
 
 
 GCN_2: dict[str, Any] = {"backbone": "gcn", "backbone_options": {"hidden": 256}}
@@ -95,13 +112,11 @@ BEGIN = _published(
     "BeGin's benchmark",
     _begin(),
     common={"split": "public", "edges": "all", "class_order": "seeded", "leftover": "context"},
-    source=Protocol(
-        source="BeGin (2022); final AP, read off curves (± 0.05)",
-        known="edges all, public split, 3 tasks of 2 classes (further classes unlabeled), 3-layer GCN with 256 units, "
-        "10 seeds with a class order each, memory of 12 nodes in all, up to 1,000 epochs with a plateau stop",
-        unknown="learning rate, dropout, weight decay and strength of each method (a grid in its code); which "
-        "validation result chose them",
-    ),
+    source="BeGin (2022); final AP, read off curves (± 0.05)",
+    known="edges all, public split, 3 tasks of 2 classes (further classes unlabeled), 3-layer GCN with 256 units, "
+    "10 seeds with a class order each, memory of 12 nodes in all, up to 1,000 epochs with a plateau stop",
+    unknown="learning rate, dropout, weight decay and strength of each method (a grid in its code); which "
+    "validation result chose them",
 )
 
 
@@ -138,13 +153,11 @@ GSIP = _published(
         "leftover": "context",
         "edges": "own",
     },
-    source=Protocol(
-        source="GSIP (NeurIPS 2024), table 8; AP / AF, 3 trials",
-        known="edges own, random split 60/20/20, 3 tasks of 2 classes, 2-layer GCN with 256 units, 200 epochs of Adam "
-        "with learning rate 0.005",
-        unknown="memory per class (100 in its code; e is ours), class order, dropout, weight decay; EWC, MAS, LwF, TWP "
-        "and GEM are printed as ranges only, 31.8 to 32.7 and 31.2 to 31.4",
-    ),
+    source="GSIP (NeurIPS 2024), table 8; AP / AF, 3 trials",
+    known="edges own, random split 60/20/20, 3 tasks of 2 classes, 2-layer GCN with 256 units, 200 epochs of Adam "
+    "with learning rate 0.005",
+    unknown="memory per class (100 in its code; e is ours), class order, dropout, weight decay; EWC, MAS, LwF, TWP "
+    "and GEM are printed as ranges only, 31.8 to 32.7 and 31.2 to 31.4",
 )
 
 NORMALIZED: dict[str, Any] = {"backbone": "gcn", "backbone_options": {"hidden": 256, "norm": "batch"}, "lr": 0.005}
@@ -163,12 +176,10 @@ HOP_RAL = _published(
     ),
     datasets=("amazon-computers",),
     common=GSIP.common,
-    source=Protocol(
-        source="HOP-RAL (2026); AP, 5 seeds",
-        known="edges own, split 60/20/20, 5 tasks of 2 classes",
-        unknown="network, epochs, learning rate, class order and memory (here a 2-layer GCN with 256 units and batch "
-        "normalization, 200 epochs, 1 node per class)",
-    ),
+    source="HOP-RAL (2026); AP, 5 seeds",
+    known="edges own, split 60/20/20, 5 tasks of 2 classes",
+    unknown="network, epochs, learning rate, class order and memory (here a 2-layer GCN with 256 units and batch "
+    "normalization, 200 epochs, 1 node per class)",
 )
 
 LGL_GRAPHS = ("cora", "citeseer", "pubmed")
@@ -200,11 +211,9 @@ LGL = _published(
     datasets=LGL_GRAPHS,
     common={"split": "validation", "scenario": "class", "class_order": "seeded", "edges": "all", "classes_per_task": 1},
     quick_datasets=("cora", "citeseer"),
-    source=Protocol(
-        source="LGL, lifelong graph learning (CVPR 2022); accuracy, one trial",
-        known="one class per task; training and test nodes of the public split are learned, validation nodes scored",
-        unknown="edges while a class is learned, class order; its network is its own, and sees nodes as a stream",
-    ),
+    source="LGL, lifelong graph learning (CVPR 2022); accuracy, one trial",
+    known="one class per task; training and test nodes of the public split are learned, validation nodes scored",
+    unknown="edges while a class is learned, class order; its network is its own, and sees nodes as a stream",
 )
 
 DOMAINS = "citation-domains"
@@ -223,21 +232,16 @@ GRAPHKEEPER = _published(
     ),
     datasets=(DOMAINS,),
     common={"scenario": "domain", "split": "0.6/0.2/0.2", "class_order": "seeded"},
-    source=Protocol(
-        source="GraphKeeper (NeurIPS 2025); AP / AF, 5 runs, four rotations of Citeseer, PubMed, Coauthor CS, DBLP",
-        known="split 60/20/20, features reduced to 512 by SVD, 200 epochs; GraphKeeper and TPP guess the domain from "
-        "the mean of all test nodes of a task at once, which reveals it, while every node is scored alone here",
-        unknown="network, learning rate and memory of the other rows",
-    ),
+    source="GraphKeeper (NeurIPS 2025); AP / AF, 5 runs, four rotations of Citeseer, PubMed, Coauthor CS, DBLP",
+    known="split 60/20/20, features reduced to 512 by SVD, 200 epochs; GraphKeeper and TPP guess the domain from "
+    "the mean of all test nodes of a task at once, which reveals it, while every node is scored alone here",
+    unknown="network, learning rate and memory of the other rows",
 )
 
 # GCN, GraphSAGE and GAT with the settings and numbers printed by others, and our methods. Rows named joint are one
 # network trained on all classes at once; all others learn class by class.
-CLASSES = {
-    **{"amazon-photo": 8, "amazon-computers": 10, "coauthor-cs": 15},
-    **{"cora": 7, "citeseer": 6, "pubmed": 3, "tolokers": 2, "chameleon": 5},
-}
-LARGE, PLANETOID, FOLDS = tuple(CLASSES)[:3], tuple(CLASSES)[3:6], tuple(CLASSES)[6:]
+LARGE = ("amazon-photo", "amazon-computers", "coauthor-cs")
+PLANETOID, FOLDS = ("cora", "citeseer", "pubmed"), ("tolokers", "chameleon")
 
 SPLITS: dict[str, dict[str, Any]] = {
     **{name: {"split": "tuned", "seeds": 3} for name in LARGE},
@@ -246,68 +250,45 @@ SPLITS: dict[str, dict[str, Any]] = {
 }
 """The published split with three seeds, five splits with 20 training nodes per class, and ten published splits."""
 
-TRAINING: dict[str, dict[str, Any]] = {
-    **{name: {"epochs": 1000, "lr": 0.001, "weight_decay": 5e-5} for name in LARGE[:2]},
-    "coauthor-cs": {"epochs": 1500, "lr": 0.001, "weight_decay": 5e-4},
-    "cora": {"epochs": 500, "lr": 0.001, "weight_decay": 5e-4},
-    "citeseer": {"epochs": 500, "lr": 0.001, "weight_decay": 0.01},
-    "pubmed": {"epochs": 500, "lr": 0.005, "weight_decay": 5e-4},
-    "tolokers": {"epochs": 1000, "lr": 0.001, "weight_decay": 0.0},
-    "chameleon": {"epochs": 200, "lr": 0.01, "weight_decay": 0.001},
-}
+# epochs, learning rate and L2 factor; then of GCN, GraphSAGE and GAT: score in percent, layers, hidden, norm, residual
+# connections and dropout
+_TUNED = """
+amazon-photo     1000 0.001 5e-5  96.10 6 256 layer yes 0.5  96.78 6  64 layer yes 0.2  96.60 3  64 layer yes 0.5
+amazon-computers 1000 0.001 5e-5  93.99 3 512 layer no  0.5  93.25 4  64 layer no  0.3  94.09 2  64 layer no  0.5
+coauthor-cs      1500 0.001 5e-4  96.17 2 512 layer yes 0.3  96.38 2 512 layer yes 0.5  96.21 1 256 layer yes 0.3
+cora              500 0.001 5e-4  85.10 3 512 none  no  0.7  83.88 3 256 none  no  0.7  84.46 3 512 none  yes 0.2
+citeseer          500 0.001 0.01  73.14 2 512 none  no  0.5  72.26 3 512 none  no  0.2  72.22 3 256 none  yes 0.5
+pubmed            500 0.005 5e-4  81.12 2 256 none  no  0.7  79.72 4 512 none  no  0.7  80.28 2 512 none  no  0.5
+tolokers         1000 0.001 0     83.64 3 256 layer yes 0.2  82.43 3 256 layer yes 0.2  83.70 3 256 layer yes 0.2
+chameleon         200 0.01  0.001 46.29 5 512 none  no  0.2  44.81 4 256 batch yes 0.7  44.13 2 256 batch yes 0.7
+"""
 OTHER_RATES = {("gat", "pubmed"): 0.01, ("gcn", "chameleon"): 0.005}
 
-# score in percent; layers, hidden, norm, residual and dropout
-NETWORKS: dict[str, dict[str, tuple[float, tuple[int, int, str, bool, float]]]] = {
-    "gcn": {
-        "amazon-photo": (96.10, (6, 256, "layer", True, 0.5)),
-        "amazon-computers": (93.99, (3, 512, "layer", False, 0.5)),
-        "coauthor-cs": (96.17, (2, 512, "layer", True, 0.3)),
-        "cora": (85.10, (3, 512, "none", False, 0.7)),
-        "citeseer": (73.14, (2, 512, "none", False, 0.5)),
-        "pubmed": (81.12, (2, 256, "none", False, 0.7)),
-        "tolokers": (83.64, (3, 256, "layer", True, 0.2)),
-        "chameleon": (46.29, (5, 512, "none", False, 0.2)),
-    },
-    "sage": {
-        "amazon-photo": (96.78, (6, 64, "layer", True, 0.2)),
-        "amazon-computers": (93.25, (4, 64, "layer", False, 0.3)),
-        "coauthor-cs": (96.38, (2, 512, "layer", True, 0.5)),
-        "cora": (83.88, (3, 256, "none", False, 0.7)),
-        "citeseer": (72.26, (3, 512, "none", False, 0.2)),
-        "pubmed": (79.72, (4, 512, "none", False, 0.7)),
-        "tolokers": (82.43, (3, 256, "layer", True, 0.2)),
-        "chameleon": (44.81, (4, 256, "batch", True, 0.7)),
-    },
-    "gat": {
-        "amazon-photo": (96.60, (3, 64, "layer", True, 0.5)),
-        "amazon-computers": (94.09, (2, 64, "layer", False, 0.5)),
-        "coauthor-cs": (96.21, (1, 256, "layer", True, 0.3)),
-        "cora": (84.46, (3, 512, "none", True, 0.2)),
-        "citeseer": (72.22, (3, 256, "none", True, 0.5)),
-        "pubmed": (80.28, (2, 512, "none", False, 0.5)),
-        "tolokers": (83.70, (3, 256, "layer", True, 0.2)),
-        "chameleon": (44.13, (2, 256, "batch", True, 0.7)),
-    },
-}
 
-
-def _network(backbone: str, dataset: str) -> dict[str, Any]:
-    layers, hidden, norm, residual, dropout = NETWORKS[backbone][dataset][1]
-    options: dict[str, Any] = {"layers": layers, "hidden": hidden, "norm": norm, "residual": residual}
-    options |= {"dropout": dropout, "output": "linear"} | ({"heads": 1} if backbone == "gat" else {})
-    training = {**TRAINING[dataset], "lr": OTHER_RATES.get((backbone, dataset), TRAINING[dataset]["lr"])}
-    return {"backbone_options": options, **training}
+def _tuned(backbone: str) -> tuple[dict[str, dict[str, Any]], dict[str, PaperResult]]:
+    """Return the settings of a network and its printed score, by data set."""
+    settings: dict[str, dict[str, Any]] = {}
+    printed: dict[str, PaperResult] = {}
+    for line in _TUNED.strip().splitlines():
+        name, epochs, lr, weight_decay, *networks = line.split()
+        start = 6 * ("gcn", "sage", "gat").index(backbone)
+        score, layers, hidden, norm, residual, dropout = networks[start : start + 6]
+        options: dict[str, Any] = {"layers": int(layers), "hidden": int(hidden), "norm": norm}
+        options |= {"residual": residual == "yes", "dropout": float(dropout), "output": "linear"}
+        settings[name] = {
+            "backbone_options": options | ({"heads": 1} if backbone == "gat" else {}),
+            "epochs": int(epochs),
+            "lr": OTHER_RATES.get((backbone, name), float(lr)),
+            "weight_decay": float(weight_decay),
+        }
+        printed[name] = {"score": round(float(score) / 100, 4)}
+    return settings, printed
 
 
 def _tuned_joint(label: str, backbone: str) -> GridRow:
-    by_dataset = {
-        name: {**_network(backbone, name), "classes_per_task": classes, "class_order": "natural"}
-        for name, classes in CLASSES.items()
-    }
-    printed: dict[str, PaperResult] = {
-        name: {"score": round(score / 100, 4)} for name, (score, _) in NETWORKS[backbone].items()
-    }
+    networks, printed = _tuned(backbone)
+    whole = {name: {"classes_per_task": DATASETS.get(name).classes, "class_order": "natural"} for name in networks}
+    by_dataset = {name: {**settings, **whole[name]} for name, settings in networks.items()}
     settings = {"method": "joint", "backbone": backbone, "best_epoch": True}
     return GridRow(label, settings, block="bounds", by_dataset=by_dataset, published=printed)
 
@@ -332,24 +313,22 @@ TUNED = _published(
             per_class=20,
             scarce="keep",
             backbone="gcn",
-            by_dataset={name: {**_network("gcn", name), "epochs": 200} for name in CLASSES},
+            by_dataset={name: {**settings, "epochs": 200} for name, settings in _tuned("gcn")[0].items()},
         ),
     ),
-    datasets=tuple(CLASSES),
+    datasets=(*LARGE, *PLANETOID, *FOLDS),
     common={"scenario": "class", "edges": "all", "class_order": "seeded", "classes_per_task": 1},
     by_dataset=SPLITS,
     quick_datasets=("cora", "citeseer"),
-    source=Protocol(
-        source="Luo et al., Classic GNNs are strong baselines (NeurIPS 2024), accuracy; Tolokers: Platonov et al. "
-        "(ICLR 2023), area under the ROC curve; joint networks",
-        known="layers, units, norm, residual connections, dropout, learning rate, L2 factor, epochs and the best "
-        "validation epoch, as in the code of Luo et al.; Photo, Computers and CS: its split, three seeds; Chameleon "
-        "and Tolokers: ten published splits; GraphSAGE there also averages over the node itself",
-        unknown="their draw of 20 nodes per class (one, here one per seed); the networks on Tolokers are ours, as "
-        "theirs have two further layers per convolution, and the best epoch here is that of the accuracy",
-        measures="scores are over all test nodes; analytic and ER-GCN learn class by class",
-    ),
-    measures=("score",),
+    source="Luo et al., Classic GNNs are strong baselines (NeurIPS 2024), accuracy; Tolokers: Platonov et al. "
+    "(ICLR 2023), area under the ROC curve; joint networks",
+    known="layers, units, norm, residual connections, dropout, learning rate, L2 factor, epochs and the best "
+    "validation epoch, as in the code of Luo et al.; Photo, Computers and CS: its split, three seeds; Chameleon "
+    "and Tolokers: ten published splits; GraphSAGE there also averages over the node itself",
+    unknown="their draw of 20 nodes per class (one, here one per seed); the networks on Tolokers are ours, as "
+    "theirs have two further layers per convolution, and the best epoch here is that of the accuracy",
+    measures="scores are over all test nodes; analytic and ER-GCN learn class by class",
+    table_measures=("score",),
 )
 
 PUBLISHED = (BEGIN, GSIP, HOP_RAL, LGL, GRAPHKEEPER, TUNED)

@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from ergnn.config.errors import ErgnnError, InputError, UnknownNameError
+from ergnn.config.errors import ErgnnError, InputError, check_choice
 from ergnn.config.learner_config import PROTOCOLS
 from ergnn.data.datasets import DATASETS
 from ergnn.lab.config import RunConfig, command_of
@@ -67,7 +67,7 @@ class GridCell:
     @cached_property
     def result(self) -> ResultRow | None:
         """All runs as a row of a table; None without runs."""
-        return ResultRow(self.runs[0].config, self.runs) if self.runs else None
+        return ResultRow(self.runs) if self.runs else None
 
     @property
     def label(self) -> str:
@@ -110,22 +110,12 @@ class Reproduced:
     done: int
 
 
-def experiments_named(name: str) -> list[Experiment]:
-    """Return one experiment, or those of the paper for ``all``."""
-    if name == "all":
-        return list(PAPER)
-    if name not in EXPERIMENTS:
-        raise UnknownNameError("result", name, [*EXPERIMENTS, "all"])
-    return [EXPERIMENTS[name]]
-
-
 def cells(experiment: Experiment, options: Options) -> list[GridCell]:
     """Return every row on every data set and protocol, available or not."""
     streams = StreamCache()
     protocols = (options.protocol,) if options.protocol else experiment.protocols
     for protocol in protocols:
-        if protocol not in PROTOCOLS:
-            raise UnknownNameError("protocol", protocol, PROTOCOLS)
+        check_choice("protocol", protocol, PROTOCOLS)
     rows = [row for row in experiment.rows if not (options.quick and row.settings.get("per_class") in QUICK_OMITS)]
     return [
         _cell(experiment, row, dataset, protocol, options, streams)
@@ -202,7 +192,7 @@ def reproduce(
     """Run the units that are not finished yet.
 
     Args:
-        experiments: see :func:`experiments_named`.
+        experiments: from :data:`EXPERIMENTS`.
         out, store, resume: see :func:`ergnn.lab.grid_runner.open_grid`.
         options: see :class:`Options`.
         engine, on_plan, on_done: see :class:`ergnn.lab.grid_runner.GridRunner`.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,7 +11,6 @@ from ergnn.config.registry import name_of
 from ergnn.learning import metrics
 from ergnn.learning.metrics import AccuracyMatrix, Summary, micro_accuracy, summarize
 from ergnn.learning.resolve import options_in_effect
-from ergnn.pages.table import with_interval
 
 if TYPE_CHECKING:
     from ergnn.lab.paper import PaperResult
@@ -85,15 +83,6 @@ class StoredRun(SeedResult):
     machine: dict[str, Any]
     finished_at: str
 
-    @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> StoredRun:
-        """Build from a row of the table, by column name."""
-        is_json = {name for name, value in row.items() if COLUMNS[name].startswith("json") and value is not None}
-        values = {name: json.loads(value) if name in is_json else value for name, value in row.items()}
-        values["matrix"] = AccuracyMatrix(values["matrix"], values.pop("metric"))
-        values["order"], values["leaky"] = values.pop("class_order"), bool(values["leaky"])
-        return cls(**values)
-
     @property
     def micro_accuracy(self) -> float | None:
         """Accuracy at the end over the test nodes of all tasks together; None if an old run lacks their number."""
@@ -144,7 +133,7 @@ class RunResult:
     def __repr__(self) -> str:
         names = f"{self.dataset} · {name_of(self.learner.backbone)} · {name_of(self.learner.method)}"
         measures = {"PM": self.pm, "FM": self.fm, "AA": self.aa}
-        values = ", ".join(f"{name} {with_interval(value)} %" for name, value in measures.items())
+        values = ", ".join(f"{name} {value.text()} %" for name, value in measures.items())
         return f"RunResult({names}, {len(self.members)} run{'s' * (len(self.members) > 1)}: {values})"
 
     @property

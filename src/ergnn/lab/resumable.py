@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -86,20 +86,8 @@ class Checkpointer:
     def __init__(self, config: RunConfig, folder: Path | None, ranks: Ranks | None, say: Callable[[str], None]) -> None:
         self.config, self.folder, self.ranks, self.say = config, folder, ranks, say
 
-    def learn(
-        self,
-        members: Sequence[Member],
-        learners: Sequence[Learner],
-        streams: Sequence[TaskStream],
-        progress: Progress | None,
-    ) -> list[AccuracyMatrix]:
-        """Let each learner learn its stream, from its checkpoint if any, and score it after each task."""
-        return [
-            self._learn(member, learner, stream, progress)
-            for member, learner, stream in zip(members, learners, streams, strict=True)
-        ]
-
-    def _learn(self, member: Member, learner: Learner, stream: TaskStream, progress: Progress | None) -> AccuracyMatrix:
+    def learn(self, member: Member, learner: Learner, stream: TaskStream, progress: Progress | None) -> AccuracyMatrix:
+        """Let a learner learn its stream, from its checkpoint if any, and score it after each task."""
         path = None if self.folder is None else self.folder / f"{member_key(self.config, *member)}.pt"
         rows = self._resume(path, member, learner, stream)
         if progress is not None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ergnn.config.errors import InputError
+from ergnn.config.errors import InputError, check_choice
 from ergnn.config.learner_config import LearnerConfig, reveals_labels
 from ergnn.data import DATASETS, TaskStream, make_stream
 from ergnn.data.datasets import storage
@@ -122,27 +122,23 @@ def _moved(presets: Sequence[PresetStream], device: str) -> list[PresetStream]:
     return [moved[id(preset)] for preset in presets]
 
 
-def make_learner(config: RunConfig, seed: int) -> Learner:
-    """Create the learner of one seed of a configuration."""
-    return _seeded(config.learner, seed)
-
-
-def _seeded(config: LearnerConfig, seed: int) -> Learner:
+def make_learner(config: LearnerConfig, seed: int) -> Learner:
+    """Create the learner of one seed."""
     return Learner(replace(config, seed=seed, method=deepcopy(config.method)))
 
 
 def check_run(config: RunConfig, streams: StreamCache, member: Member = (0, 0)) -> tuple[PresetStream, Learner]:
     """Return the stream and the learner of a member of a resolved configuration; an error says why it cannot run."""
     (preset,) = streams.get(config, [member])
-    learner = make_learner(config, member[0])
+    learner = make_learner(config.learner, member[0])
     check_stream(learner, preset.stream)
     if config.input != "features":
         SkipGram()  # raises an error if gensim is missing
     return preset, learner
 
 
-Learn = Callable[[Sequence[Member], Sequence[Learner], Sequence[TaskStream], Progress | None], list[AccuracyMatrix]]
-"""Lets the learners of the given members learn their streams, and scores them."""
+Learn = Callable[[Member, Learner, TaskStream, Progress | None], AccuracyMatrix]
+"""Lets the learner of a member learn its stream, and scores it."""
 
 
 def run_members(
@@ -152,54 +148,38 @@ def run_members(
     batch: int = BATCH,
     learn: Learn | None = None,
     cache: StreamCache | None = None,
+    presets: Sequence[PresetStream] | None = None,
 ) -> Iterator[list[SeedResult]]:
-    """Yield the results of members of a resolved configuration (by default all), in batches of ``batch``."""
-    members = members_of(config) if members is None else members
-    device = str(config.learner.device)
-    Learner(config.learner)  # refuses an unavailable device before any work
-    is_walked = config.input != "features"
-    presets = (cache or StreamCache()).get(config, members, "cpu" if is_walked else device)
-
-    def walked(stream: TaskStream, seed: int) -> TaskStream:
-        return walk_stream(stream, config.input, seed, **config.input_options).to(device)
-
-    stream_for = walked if is_walked else None
-    return _run_members(config.learner, members, presets, progress, batch, learn, stream_for, config.score)
-
-
-def _run_members(
-    config: LearnerConfig,
-    members: Sequence[Member],
-    presets: Sequence[PresetStream],
-    progress: Progress | None,
-    batch: int = BATCH,
-    learn: Learn | None = None,
-    stream_for: Callable[[TaskStream, int], TaskStream] | None = None,
-    split: str = "test",
-) -> Iterator[list[SeedResult]]:
-    """Yield the results of members in batches.
+    """Yield the results of members of a resolved configuration (by default all), in batches of ``batch``.
 
     Args:
-        learn: by default, all learners are trained together.
-        stream_for: turns a stream into that of a seed.
-        split: nodes to score on.
+        learn: by default, the learners of a batch are trained together.
+        presets: the stream of each member; by default those of the configuration.
     """
+    members = members_of(config) if members is None else members
+    device, is_walked = str(config.learner.device), config.input != "features"
+    Learner(config.learner)  # refuses an unavailable device before any work
+    if presets is None:
+        presets = (cache or StreamCache()).get(config, members, "cpu" if is_walked else device)
     for preset in {id(preset): preset for preset in presets}.values():
-        check_stream(Learner(config), preset.stream)
+        check_stream(Learner(config.learner), preset.stream)
     counter = [] if progress is None else [EpochCallback(lambda _: progress(1))]
     for at in range(0, len(members), batch):
         start = time.perf_counter()
         trained, theirs = members[at : at + batch], presets[at : at + batch]
-        learners = [_seeded(config, seed) for seed, _ in trained]
+        learners = [make_learner(config.learner, seed) for seed, _ in trained]
         streams = [preset.stream for preset in theirs]
-        if stream_for is not None:
-            streams = [stream_for(stream, seed) for (seed, _), stream in zip(trained, streams, strict=True)]
+        if is_walked:
+            streams = [
+                walk_stream(stream, config.input, seed, **config.input_options).to(device)
+                for (seed, _), stream in zip(trained, streams, strict=True)
+            ]
         if learn is None:
-            matrices = evaluate_streams(learners, streams, split=split, callbacks=counter)
+            matrices = evaluate_streams(learners, streams, split=config.score, callbacks=counter)
         else:
-            matrices = learn(trained, learners, streams, progress)
+            matrices = [learn(*one, progress) for one in zip(trained, learners, streams, strict=True)]
         seconds = (time.perf_counter() - start) / len(trained)
-        areas = [area_at_end(learner, stream, split) for learner, stream in zip(learners, streams, strict=True)]
+        areas = [area_at_end(learner, stream, config.score) for learner, stream in zip(learners, streams, strict=True)]
         yield [
             _seed_result(*values, seconds) for values in zip(trained, theirs, learners, matrices, areas, strict=True)
         ]
@@ -274,11 +254,10 @@ def run(
     if not chosen:
         raise InputError(f"seeds is {seeds!r}; at least one is needed")
     denominator = denominator or DENOMINATORS[0]
-    if denominator not in DENOMINATORS:
-        raise InputError(f"denominator is {denominator!r}; choose one of: {', '.join(DENOMINATORS)}")
-    members = [(seed, 0) for seed in chosen]
+    check_choice("denominator", denominator, DENOMINATORS)
+    members, config = [(seed, 0) for seed in chosen], RunConfig(what.name, learner=resolved)
     presets = [PresetStream(what.to(str(resolved.device)), "given", what.notes)] * len(members)
-    results = tuple(result for done in _run_members(resolved, members, presets, progress) for result in done)
+    results = tuple(result for done in run_members(config, members, progress, presets=presets) for result in done)
     seconds, memory = time.perf_counter() - start, peak_memory_mb(str(resolved.device))
     return RunResult(what.name, resolved, results, seconds, memory, denominator)  # type: ignore[arg-type]
 

@@ -19,14 +19,17 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any
+
+import sqlalchemy as sql
+from sqlalchemy.dialects import postgresql, sqlite
 
 from ergnn import __version__
 from ergnn.config.errors import InputError
 from ergnn.lab.config import RunConfig, member_config, member_key
 from ergnn.lab.result import COLUMNS, Member, RunResult, SeedResult, StoredRun
 from ergnn.lab.run import members_of, peak_memory_mb, run_result
+from ergnn.learning.metrics import AccuracyMatrix
 from ergnn.learning.resolve import options_in_effect
 
 SCHEMA_VERSION = 3
@@ -34,6 +37,20 @@ BUSY_SECONDS = 60.0
 """Seconds that SQLite waits for another process to finish writing."""
 LOCK = 0x6572676E6E
 """PostgreSQL advisory lock under which tables are created."""
+TYPES: dict[str, Any] = {"text": sql.Text, "json": sql.Text, "int": sql.BigInteger, "float": sql.Double}
+METADATA = sql.MetaData()
+STORE = sql.Table("store", METADATA, sql.Column("schema", sql.Integer, nullable=False))
+RUNS = sql.Table(
+    "runs",
+    METADATA,
+    *(
+        sql.Column(name, TYPES[kind.rstrip("?")], primary_key=name == "key", nullable=kind.endswith("?"))
+        for name, kind in COLUMNS.items()
+    ),
+    sql.Index("runs_by_dataset", "dataset"),
+    sql.Index("runs_by_method", "method", "selector"),
+)
+JSON_COLUMNS = [name for name, kind in COLUMNS.items() if kind.startswith("json")]
 
 
 @dataclass(frozen=True)
@@ -65,14 +82,7 @@ class RunStore:
     """
 
     def __init__(self, path: str | Path, *, create: bool = True) -> None:
-        try:
-            import sqlalchemy
-        except ImportError as error:
-            raise InputError(
-                f"a run store needs SQLAlchemy ({error}); install it with: pip install sqlalchemy"
-            ) from None
-        self._sql: Any = sqlalchemy
-        url, self.path = _url(sqlalchemy, path)
+        url, self.path = _url(path)
         options: dict[str, Any] = {}
         self._is_sqlite = url.get_backend_name() == "sqlite"
         if not self._is_sqlite:  # one connection, tested before each use: a unit of work may take hours
@@ -82,14 +92,13 @@ class RunStore:
                 raise InputError(f"{self.path}: no such run store")
             Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         try:
-            self._engine = sqlalchemy.create_engine(url, **options)
+            self._engine = sql.create_engine(url, **options)
         except ImportError as error:
             raise InputError(
                 f"a run store on PostgreSQL needs psycopg ({error}); install it with: pip install 'ergnn[postgresql]'"
             ) from None
         if self._is_sqlite:
-            sqlalchemy.event.listen(self._engine, "connect", _configure_sqlite)
-        self._runs = _runs_table(sqlalchemy)
+            sql.event.listen(self._engine, "connect", _configure_sqlite)
         try:
             self._open(create)
         except BaseException:
@@ -110,15 +119,13 @@ class RunStore:
         Args:
             origin: where they were computed; by default in this process.
         """
-        from sqlalchemy.dialects import postgresql, sqlite
-
         if not results:
             return 0
         origin = Origin.here(str(config.learner.device)) if origin is None else origin
         # sorted, so that two processes that insert the same rows cannot deadlock
         rows = sorted((_row(config, result, origin) for result in results), key=lambda row: str(row["key"]))
         insert: Any = sqlite.insert if self._is_sqlite else postgresql.insert
-        statement = insert(self._runs).on_conflict_do_nothing(index_elements=["key"]).returning(self._runs.c.key)
+        statement = insert(RUNS).on_conflict_do_nothing(index_elements=["key"]).returning(RUNS.c.key)
         with self._writing() as connection:
             return len(connection.execute(statement, rows).all())
 
@@ -131,12 +138,11 @@ class RunStore:
         for name, wanted in filters.items():
             if name not in COLUMNS:
                 raise InputError(f"runs cannot be filtered by {name!r}; choose among: {', '.join(COLUMNS)}")
-            values = list(wanted) if isinstance(wanted, list | tuple | set | frozenset) else [wanted]
-            is_missing = [self._runs.c[name].is_(None)] if None in values else []
-            tests.append(self._sql.or_(self._runs.c[name].in_(values), *is_missing))
+            values = list(wanted) if isinstance(wanted, list | tuple) else [wanted]
+            tests.append(RUNS.c[name].in_(values))
         with self._errors(), self._engine.connect() as connection:
-            rows = connection.execute(self._sql.select(self._runs).where(*tests)).mappings()
-            return sorted(map(StoredRun.from_row, rows), key=_sort_key)
+            rows = connection.execute(sql.select(RUNS).where(*tests)).mappings()
+            return sorted((_stored_run(dict(row)) for row in rows), key=_sort_key)
 
     def members(self, config: RunConfig) -> list[StoredRun]:
         """Return the runs of a resolved configuration, all of which must be finished."""
@@ -156,9 +162,8 @@ class RunStore:
         return run_result(config, runs, sum(run.seconds for run in runs), max(run.peak_memory_mb for run in runs))
 
     def __len__(self) -> int:
-        query = self._sql.select(self._sql.func.count()).select_from(self._runs)
         with self._errors(), self._engine.connect() as connection:
-            return int(connection.execute(query).scalar_one())
+            return int(connection.execute(sql.select(sql.func.count()).select_from(RUNS)).scalar_one())
 
     def close(self) -> None:
         self._engine.dispose()
@@ -166,7 +171,7 @@ class RunStore:
     def __enter__(self) -> RunStore:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _finished(self, config: RunConfig) -> dict[Member, StoredRun]:
@@ -178,16 +183,15 @@ class RunStore:
 
     def _open(self, create: bool) -> None:
         """Check the schema version, or create the tables."""
-        sql, store = self._sql, self._runs.metadata.tables["store"]
         with self._writing() as connection:
             if not self._is_sqlite:
                 connection.execute(sql.select(sql.func.pg_advisory_xact_lock(LOCK)))
             if not sql.inspect(connection).has_table("store"):
                 if not create:
                     raise InputError(f"{self.path}: no such run store")
-                store.metadata.create_all(connection)
-                connection.execute(store.insert().values(schema=SCHEMA_VERSION))
-            version = connection.execute(sql.select(store.c.schema)).scalar_one()
+                METADATA.create_all(connection)
+                connection.execute(STORE.insert().values(schema=SCHEMA_VERSION))
+            version = connection.execute(sql.select(STORE.c.schema)).scalar_one()
             if version != SCHEMA_VERSION:
                 raise InputError(
                     f"{self.path}: a run store of schema {version}; this version of ergnn reads {SCHEMA_VERSION}"
@@ -205,7 +209,7 @@ class RunStore:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except self._sql.exc.SQLAlchemyError as error:
+        except sql.exc.SQLAlchemyError as error:
             cause = getattr(error, "orig", None) or error
             reason = " ".join(str(cause).split())
             if getattr(cause, "sqlite_errorname", "").startswith(("SQLITE_FULL", "SQLITE_IOERR")):
@@ -216,7 +220,7 @@ class RunStore:
             raise InputError(f"{self.path}: not a usable run store ({reason})") from error
 
 
-def _url(sql: Any, store: str | Path) -> tuple[Any, str]:
+def _url(store: str | Path) -> tuple[Any, str]:
     """Return the SQLAlchemy URL, and the name for messages."""
     text = str(store)
     scheme, separator, _ = text.partition("://")
@@ -229,18 +233,6 @@ def _url(sql: Any, store: str | Path) -> tuple[Any, str]:
     except sql.exc.ArgumentError:
         raise InputError("cannot parse the URL of the run store; use postgresql://user@host:port/database") from None
     return url, url.set(drivername="postgresql").render_as_string(hide_password=True)
-
-
-def _runs_table(sql: Any) -> Any:
-    types = {"text": sql.Text, "json": sql.Text, "int": sql.BigInteger, "float": sql.Double}
-    columns = [
-        sql.Column(name, types[kind.rstrip("?")], primary_key=name == "key", nullable=kind.endswith("?"))
-        for name, kind in COLUMNS.items()
-    ]
-    indexes = [sql.Index("runs_by_dataset", "dataset"), sql.Index("runs_by_method", "method", "selector")]
-    metadata = sql.MetaData()
-    sql.Table("store", metadata, sql.Column("schema", sql.Integer, nullable=False))
-    return sql.Table("runs", metadata, *columns, *indexes)
 
 
 def _configure_sqlite(connection: Any, _: object) -> None:
@@ -278,8 +270,16 @@ def _row(config: RunConfig, result: SeedResult, origin: Origin) -> dict[str, Any
         "leaky": int(result.leaky),
         "finished_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
-    is_json = {name for name, kind in COLUMNS.items() if kind.startswith("json") and row[name] is not None}
-    return {name: json.dumps(row[name], default=_plain) if name in is_json else row[name] for name in COLUMNS}
+    row |= {name: json.dumps(row[name], default=_plain) for name in JSON_COLUMNS if row[name] is not None}
+    return {name: row[name] for name in COLUMNS}
+
+
+def _stored_run(row: dict[str, Any]) -> StoredRun:
+    """Build a run from the values of all columns."""
+    row |= {name: json.loads(row[name]) for name in JSON_COLUMNS if row[name] is not None}
+    row["matrix"] = AccuracyMatrix(row["matrix"], row.pop("metric"))
+    row["order"], row["leaky"] = row.pop("class_order"), bool(row["leaky"])
+    return StoredRun(**row)
 
 
 def _sort_key(run: StoredRun) -> tuple[Any, ...]:

@@ -25,7 +25,7 @@ from ergnn.config.errors import InputError, check_choice
 from ergnn.data.stream import METRICS
 from ergnn.pages.figures import Drawing, heat_map
 from ergnn.pages.run_tables import accuracy_table
-from ergnn.pages.table import percent, with_interval
+from ergnn.pages.table import number, percent
 
 DENOMINATORS = ("M-1", "M")
 
@@ -151,8 +151,7 @@ def accuracy_map(
     """Draw the mean of the accuracy matrices of some runs, with 95 % intervals on hover; ``names`` are of the tasks."""
     values, size = np.array([matrix.values for matrix in matrices]), len(names)
     tips = [
-        [f"{names[j]} after {names[i]}: {with_interval(summarize(values[:, i, j]))}" for j in range(i + 1)]
-        for i in range(size)
+        [f"{names[j]} after {names[i]}: {summarize(values[:, i, j]).text()}" for j in range(i + 1)] for i in range(size)
     ]
     mean = np.where(np.tri(size, dtype=bool), values.mean(axis=0), np.nan)
     lines = [f"after {names[i]}: " + ", ".join(f"{100 * v:.1f}" for v in mean[i, : i + 1]) for i in range(size)]
@@ -255,6 +254,17 @@ class Summary:
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-compatible values."""
         return asdict(self)
+
+    def text(self, scale: float = 100) -> str:
+        """Format the mean with its 95 % interval; that of two values would be twelve times their spread.
+
+        >>> [summarize(values).text() for values in ([0.5, 0.52, 0.54], [0.5, 0.52], [0.5])]
+        ['52.00 ± 4.97', '51.00 (n = 2)', '50.00']
+        """
+        if self.n == 2:
+            return f"{number(self.mean, scale)} (n = 2)"
+        half = "" if self.ci95 is None else f" ± {number(self.ci95, scale)}"
+        return number(self.mean, scale) + half
 
 
 def summarize(values: ArrayLike) -> Summary:

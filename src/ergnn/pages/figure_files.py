@@ -7,13 +7,10 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from functools import cache, partial
-from html import escape
 from importlib.resources import files
 from pathlib import Path
 
 from ergnn.config.errors import InputError
-from ergnn.config.files import write_file
-from ergnn.pages.figures import Drawing
 
 SUFFIXES = (".svg", ".png", ".pdf")
 SCALE = {"png": 2, "pdf": 1}
@@ -32,28 +29,9 @@ def check_figure_file(path: str | Path) -> None:
         raise InputError(f"{path}: a figure as {suffix} needs {CONVERTERS}; without it, write .svg")
 
 
-def write_figure(drawing: Drawing, path: str | Path) -> None:
-    """Write a figure as SVG, PNG or PDF, by the suffix of the file."""
-    check_figure_file(path)
-    suffix, data = Path(path).suffix, svg_text(drawing).encode()
-    convert = converter() if suffix != ".svg" else None
-    write_file(Path(path), convert(data, suffix[1:]) if convert else data)
-
-
-def svg_text(drawing: Drawing) -> str:
-    """Return the text of an SVG file that needs no other file.
-
-    Style variables are replaced by their values, since most programs other than browsers do not know them.
-    """
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {drawing.width:g} {drawing.height:g}" '
-        f'width="{drawing.width:g}" height="{drawing.height:g}" role="img"><title>{escape(drawing.label)}</title>'
-        f'<style>{_style()}</style><rect class="ground" width="100%" height="100%"/>{drawing.content}</svg>\n'
-    )
-
-
 @cache
-def _style() -> str:
+def file_style() -> str:
+    """Return the style with the values of its variables, which most programs other than browsers do not know."""
     templates = files("ergnn.pages") / "templates"
     light_theme = (templates / "style.css").read_text(encoding="utf-8").partition("}")[0]
     values = dict(re.findall(r"--([\w-]+): ([^;]+);", light_theme))

@@ -1,7 +1,7 @@
 """Charts as SVG, a few kilobytes each, colored by the style sheet of the page that shows them.
 
 A chart uses style classes (``c-mf``, ``axis``, ``mark`` …), never colors, so one SVG works in the light theme, the
-dark theme and print; :mod:`ergnn.pages.figure_files` writes it as a file. Every mark has its value as ``data-tip``
+dark theme and print; ``save`` writes it as a file. Every mark has its value as ``data-tip``
 (shown on hover and by the arrow keys), and every chart has a text alternative.
 """
 
@@ -16,6 +16,9 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ergnn.config.files import write_file
+from ergnn.pages.figure_files import check_figure_file, converter, file_style
 
 FAMILIES = {
     **{"finetune": "none", "joint": "all", "nearest-mean": "all", "random": "random", "mf": "mf", "mf-s2": "s2"},
@@ -44,16 +47,19 @@ class Drawing:
         )
 
     def _repr_svg_(self) -> str:
-        """Return the picture that a notebook shows."""
-        from ergnn.pages.figure_files import svg_text
-
-        return svg_text(self)
+        """Return the text of an SVG file that needs no other file; a notebook shows it."""
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width:g} {self.height:g}" '
+            f'width="{self.width:g}" height="{self.height:g}" role="img"><title>{escape(self.label)}</title>'
+            f'<style>{file_style()}</style><rect class="ground" width="100%" height="100%"/>{self.content}</svg>\n'
+        )
 
     def save(self, path: str | Path) -> None:
         """Write the chart as ``.svg``, or as ``.png`` or ``.pdf`` where a converter is installed."""
-        from ergnn.pages.figure_files import write_figure
-
-        write_figure(self, path)
+        check_figure_file(path)
+        suffix, data = Path(path).suffix, self._repr_svg_().encode()
+        convert = converter() if suffix != ".svg" else None
+        write_file(Path(path), convert(data, suffix[1:]) if convert else data)
 
 
 @dataclass(frozen=True)

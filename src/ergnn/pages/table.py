@@ -6,11 +6,11 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from ergnn.config.errors import InputError
+from ergnn.config.errors import InputError, check_choice
 
-FORMATS = ("text", "markdown", "latex")
+FORMATS = {"text": "txt", "markdown": "md", "latex": "tex"}
+"""Formats and the suffixes of their files."""
 LEAKY = "LEAKY (selector used test labels)"
 OWN_EDGES = "OWN EDGES (edges between tasks are left out, which reveals label information)"
 NOTHING = "–"
@@ -83,10 +83,8 @@ class Table:
 
     def render(self, format: str) -> str:
         """Render as ``"text"``, ``"markdown"`` or ``"latex"``; HTML is rendered by the page's template."""
-        renderers = {"text": self.to_text, "markdown": self.to_markdown, "latex": self.to_latex}
-        if format not in renderers:
-            raise InputError(f"unknown table format {format!r}; choose one of: {', '.join(FORMATS)}")
-        return renderers[format]()
+        check_choice("format", format, FORMATS)
+        return str(getattr(self, f"to_{format}")())
 
     def to_text(self) -> str:
         """Render as aligned columns with a rule under the header, for a terminal."""
@@ -175,32 +173,6 @@ def number(value: float, scale: float = 100) -> str:
     """
     digits = 2 if scale == 100 else 3
     return f"{round(scale * value, digits) + 0.0:.{digits}f}"
-
-
-class Estimate(Protocol):
-    """A mean of n values and half of its 95 % interval, e.g. :class:`ergnn.learning.metrics.Summary`."""
-
-    @property
-    def mean(self) -> float: ...
-
-    @property
-    def ci95(self) -> float | None: ...
-
-    @property
-    def n(self) -> int: ...
-
-
-def with_interval(summary: Estimate, scale: float = 100) -> str:
-    """Format a mean with its 95 % interval; that of two values would be twelve times their spread.
-
-    >>> from ergnn.learning.metrics import summarize
-    >>> [with_interval(summarize(values)) for values in ([0.5, 0.52, 0.54], [0.5, 0.52], [0.5])]
-    ['52.00 ± 4.97', '51.00 (n = 2)', '50.00']
-    """
-    if summary.n == 2:
-        return f"{number(summary.mean, scale)} (n = 2)"
-    half = "" if summary.ci95 is None else f" ± {number(summary.ci95, scale)}"
-    return number(summary.mean, scale) + half
 
 
 def _pad(text: str, width: int, align: str) -> str:

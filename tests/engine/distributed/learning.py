@@ -60,13 +60,13 @@ def learn(config: RunConfig, folder: str | None = None, killed_at: int | None = 
     with joined(timeout=60) as ranks:
         keeper = Watched(config, None if folder is None else Path(folder), ranks, said.append)
         (preset,) = streams_of(config, [(0, 0)])
-        learner = make_learner(config, 0)
+        learner = make_learner(config.learner, 0)
         if plain:
             torch.manual_seed(0)
             module = Plain(preset.stream[0].graph.num_features)
             learner = Learner(module, selector="random", head="shared", epochs=3, weight_decay=0.1)
         progress = None if killed_at is None or not is_second(ranks) else Suicide(killed_at)
-        (matrix,) = keeper.learn([(0, 0)], [learner], [preset.stream], progress)
+        matrix = keeper.learn((0, 0), learner, preset.stream, progress)
     return Learnt(learner.state_dict(), matrix.to_list(), keeper.parameters, keeper.remembered, said)
 
 
@@ -111,8 +111,8 @@ def disagree(config: RunConfig) -> str:
 
     with joined(timeout=60) as ranks:
         (preset,) = streams_of(config, [(0, 0)])
-        learner = make_learner(config, 0)
-        Wrong(config, None, ranks, print).learn([(0, 0)], [learner], [preset.stream], None)
+        learner = make_learner(config.learner, 0)
+        Wrong(config, None, ranks, print).learn((0, 0), learner, preset.stream, None)
     return "no error"
 
 

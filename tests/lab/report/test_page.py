@@ -148,7 +148,7 @@ def test_growing_heads_are_not_compared_with_the_paper(runs: list[StoredRun]) ->
 
 def test_a_table_has_columns_of_the_paper_for_measures_that_it_prints(rows: list[ResultRow]) -> None:
     gcn = [row for row in rows if row.backbone == "gcn"]
-    table = result_table(["GCN", "other"], [*gcn, None], [gcn[0].paper, None], count_runs=True)
+    table = result_table([("GCN", gcn[0], gcn[0].paper), ("other", None, None)], count_runs=True)
     assert table.header == ["%", "PM paper", "PM ours", "diff", "FM paper", "FM ours", "diff", "AA ours", "runs"]
     assert (table.rows[0][1], table.rows[0][-1]) == ("93.62", "2")
     assert list(table.rows[1]) == ["other", *["–"] * 7, "0"]

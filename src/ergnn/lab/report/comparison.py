@@ -24,7 +24,6 @@ from ergnn.lab.report.comparison_sections import (
 from ergnn.lab.report.tables import QUICK_MARK, Section, write_sections
 from ergnn.lab.statistics import Ranking
 from ergnn.lab.store import code_version, machine_facts
-from ergnn.pages.figure_files import write_figure
 from ergnn.pages.figures import (
     Drawing,
     Point,
@@ -53,7 +52,7 @@ def write_comparison(done: Compared, out: str | Path, command: str, quick: bool 
     folder, groups = Path(out), groups_of(done.entries)
     overview, figures = overview_of(groups), [figures_of(group) for group in groups]
     for name, (_, drawing) in [item for one in (overview, *figures) for item in one.items()]:
-        write_figure(drawing, folder / f"{name}.svg")
+        drawing.save(folder / f"{name}.svg")
     benchmark = [
         replace(benchmark_section(group), figures=list(one.values()))
         for group, one in zip(groups, figures, strict=True)

@@ -14,7 +14,7 @@ from ergnn.lab.report.rows import ResultRow
 from ergnn.lab.report.tables import Section
 from ergnn.lab.statistics import ALPHA, PairedTest, Ranking, paired_tests, pareto_front, rank
 from ergnn.learning.metrics import Summary
-from ergnn.pages.table import NOTHING, Table, number, with_interval
+from ergnn.pages.table import NOTHING, Table, number
 
 RECOMMENDED = "analytic:statistics"
 """The method that the others are compared with."""
@@ -27,7 +27,7 @@ EDGES_NOTE = {"own": " (no edges between tasks, which gives away label informati
 
 
 def result_of(entry: Entry) -> ResultRow:
-    return ResultRow(entry.runs[0].config, entry.runs)
+    return ResultRow(entry.runs)
 
 
 def summary_of(entry: Entry, name: str) -> Summary:
@@ -140,7 +140,7 @@ def _score(group: Group, dataset: str, method: str) -> str:
     if entry is None:
         return NOTHING
     above = ABOVE if entry.above_budget and not entry.needs_graph else ""
-    return f"{with_interval(summary_of(entry, 'aa'))} {_mark(test) or above}".rstrip()
+    return f"{summary_of(entry, 'aa').text()} {_mark(test) or above}".rstrip()
 
 
 def _mark(test: PairedTest | None) -> str:
@@ -173,7 +173,7 @@ def _about(group: Group) -> list[str]:
             f"less than {ranking.difference:.2f} are not significantly different (Nemenyi)."
         )
     better = [test for test in group.tests.values() if test.higher]
-    names = ", ".join(f"{t.row} on {t.group} (+{with_interval(t.difference)})" for t in better) or "none"
+    names = ", ".join(f"{t.row} on {t.group} (+{t.difference.text()})" for t in better) or "none"
     if group.tests:
         notes.append(f"Significantly better than {RECOMMENDED} at equal bytes: {names}.")
     return notes
@@ -201,8 +201,8 @@ def detail_sections(group: Group) -> list[Section]:
             rows.append(
                 [
                     group.label(method),
-                    *(with_interval(summary_of(entry, name)) for name in ("aa", "micro", "af")),
-                    f"{with_interval(test.difference)} {_mark(test)}".rstrip() if test else NOTHING,
+                    *(summary_of(entry, name).text() for name in ("aa", "micro", "af")),
+                    f"{test.difference.text()} {_mark(test)}".rstrip() if test else NOTHING,
                     f"{entry.seconds:.2f}",
                     f"{entry.nbytes:,.0f}" + (" + graph" if entry.needs_graph else ABOVE if entry.above_budget else ""),
                     _settings(entry.memory) or NOTHING,

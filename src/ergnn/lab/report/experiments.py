@@ -70,7 +70,7 @@ def experiment_sections(
             reasons = dict.fromkeys(cell.reason for cell in group)
             sections.append(Section(title, None, [f"{dataset} is unavailable: {reason}" for reason in reasons]))
             continue
-        notes = [*_notes(group), *(experiment.published.notes if experiment.published else [])]
+        notes = [*_notes(group), *experiment.published]
         if experiment.name == FIGURE_2.name:
             table = evolution_table(rows)
         elif experiment.name == FIGURE_3.name:
@@ -88,13 +88,11 @@ def _measures(experiment: Experiment, cells: Sequence[GridCell], tests: Sequence
     fractions = experiment.name == TABLE_4.name  # as the paper prints them
     order = ("fm", "aa", "pm") if fractions else ("aa", "bwt") if experiment.published else ("pm", "fm", "aa")
     return result_table(
-        [cell.label for cell in cells],
-        [cell.result for cell in cells],
-        [cell.paper for cell in cells],
-        order=experiment.measures or order,
+        [(cell.label, cell.result, cell.paper) for cell in cells],
+        order=experiment.table_measures or order,
         scale=1 if fractions else 100,
         marks={cell.label: _marks(experiment, cell.row.label, tests) for cell in cells} if tests else None,
-        count_runs=bool(experiment.measures),
+        count_runs=bool(experiment.table_measures),
     )
 
 

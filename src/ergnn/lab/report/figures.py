@@ -11,9 +11,8 @@ from ergnn.config.registry import name_of
 from ergnn.lab.report.rows import ResultRow, Setting, base_rows, main_backbone
 from ergnn.lab.result import RunResult
 from ergnn.learning.metrics import AccuracyMatrix, Summary, accuracy_map, performance_after_each_task, summarize
-from ergnn.pages.figure_files import converter, write_figure
+from ergnn.pages.figure_files import converter
 from ergnn.pages.figures import Drawing, Point, Series, dot_plot, line_chart, panels, ticks, value_ticks
-from ergnn.pages.table import with_interval
 
 Figures = list[tuple[str, Drawing]]
 """Captions and drawings; a caption is a name and, after ``|``, a remark."""
@@ -64,9 +63,7 @@ def sweep(dataset: str, rows: Sequence[ResultRow]) -> Figures:
     for row in rows:
         if row.method == "joint" and row.backbone == backbone:
             fm = row.summary("fm")
-            ends = [
-                Point(e, 100 * fm.mean, None, f"{row.short_name}: {with_interval(fm)}") for e in (sizes[0], sizes[-1])
-            ]
+            ends = [Point(e, 100 * fm.mean, None, f"{row.short_name}: {fm.text()}") for e in (sizes[0], sizes[-1])]
             series.append(Series(row.short_name, row.look, ends))
     drawing = line_chart(
         series,
@@ -142,7 +139,7 @@ def write_figures(settings: Sequence[Setting], folder: str | Path) -> list[Path]
                 for suffix in suffixes:
                     suffixed = f"-{number}" if len(settings) > 1 else ""
                     written.append(Path(folder) / f"{kind}-{dataset}{suffixed}.{suffix}")
-                    write_figure(drawing, written[-1])
+                    drawing.save(written[-1])
     return written
 
 
@@ -164,7 +161,7 @@ def write_run_figure(result: RunResult, path: str | Path) -> None:
     )
     metric = f"{result.members[0].matrix.metric} (%)|on each task (column) after each task (row)"
     heat = accuracy_map(result.matrices, f"{title}: accuracy in percent", _task_names(result.matrix), side=300)
-    write_figure(panels([(metric, heat), ("", curve)], label=title, title=title), path)
+    panels([(metric, heat), ("", curve)], label=title, title=title).save(path)
 
 
 def _task_names(matrix: AccuracyMatrix) -> list[str]:
@@ -178,6 +175,6 @@ def _series(row: ResultRow, label: str, values: Iterable[tuple[float, Summary, s
 def _points(values: Iterable[tuple[float, Summary, str]]) -> list[Point]:
     """Make points, in percent, of x, a summary and words for the hover text."""
     return [
-        Point(x, 100 * value.mean, None if value.ci95 is None else 100 * value.ci95, f"{words}: {with_interval(value)}")
+        Point(x, 100 * value.mean, None if value.ci95 is None else 100 * value.ci95, f"{words}: {value.text()}")
         for x, value, words in values
     ]

@@ -16,9 +16,8 @@ from ergnn.lab.report.tables import Section, caveats, cost_table, render_section
 from ergnn.lab.result import StoredRun
 from ergnn.lab.store import RunStore
 from ergnn.pages.page import render_page
-from ergnn.pages.table import duration
+from ergnn.pages.table import FORMATS, duration
 
-TABLE_FORMATS = {".md": "markdown", ".tex": "latex", ".txt": "text"}
 MIN_RUNS = 5
 """A note says that intervals are unreliable with fewer runs."""
 
@@ -44,8 +43,9 @@ def write_page(store_path: str | Path, out: str | Path, title: str | None = None
         command: command that computed the results, shown at the top.
     """
     runs, path = stored_runs(store_path), Path(out)
-    if path.suffix in TABLE_FORMATS:
-        text = render_sections(_results(settings_of(result_rows(runs)), 0), TABLE_FORMATS[path.suffix], command)
+    formats = {f".{suffix}": format for format, suffix in FORMATS.items()}
+    if path.suffix in formats:
+        text = render_sections(_results(settings_of(result_rows(runs)), 0), formats[path.suffix], command)
     else:
         text = report_page(runs, title=title, command=command)
     write_file(path, text.encode())
@@ -72,11 +72,7 @@ def _results(settings: Sequence[Setting], drawn: int) -> list[Section]:
     for number, setting in enumerate(settings):
         for dataset, rows in setting.by_dataset.items():
             table = result_table(
-                [row.name for row in rows],
-                rows,
-                [row.paper for row in rows],
-                scale=1 if rows[0].is_image else 100,
-                count_runs=True,
+                [(row.name, row, row.paper) for row in rows], scale=1 if rows[0].is_image else 100, count_runs=True
             )
             notes = [*caveats(rows), *dict.fromkeys(note for row in rows for run in row.runs for note in run.notes)]
             if any(len(row.runs) < MIN_RUNS for row in rows):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -46,8 +46,11 @@ LABEL_SETTINGS = ("scenario", "protocol", "edges", "split", "class_order")
 class ResultRow:
     """One configuration and all its finished runs."""
 
-    config: Mapping[str, Any]
     runs: Sequence[StoredRun]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return self.runs[0].config
 
     @property
     def dataset(self) -> str:
@@ -171,7 +174,7 @@ class ResultRow:
 
         ``micro`` is the accuracy over all test nodes, ``score`` the same, or the area under the ROC curve where stored.
         """
-        if name not in ("micro", "score"):
+        if name in MEASURES:
             return {(run.seed, run.order): MEASURES[name](run.matrix) for run in self.runs}
         values = {(run.seed, run.order): run.micro_accuracy or 0.0 for run in self.runs}
         if name == "score":
@@ -188,7 +191,7 @@ def result_rows(runs: Iterable[StoredRun]) -> list[ResultRow]:
     groups: dict[str, list[StoredRun]] = {}
     for run in runs:
         groups.setdefault(canonical_json(run.config), []).append(run)
-    return sorted((ResultRow(group[0].config, group) for group in groups.values()), key=_row_order)
+    return sorted(map(ResultRow, groups.values()), key=_row_order)
 
 
 @dataclass

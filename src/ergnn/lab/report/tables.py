@@ -11,9 +11,8 @@ from ergnn.lab.paper import PaperResult
 from ergnn.lab.report.rows import ResultRow
 from ergnn.learning.metrics import Summary
 from ergnn.pages.figures import Drawing
-from ergnn.pages.table import LEAKY, NOTHING, OWN_EDGES, Table, number, with_interval
+from ergnn.pages.table import FORMATS, LEAKY, NOTHING, OWN_EDGES, Table, number
 
-SUFFIXES = {"text": "txt", "markdown": "md", "latex": "tex"}
 QUICK_MARK = "QUICK: few seeds and epochs, to check that everything works; do not quote."
 
 
@@ -32,8 +31,7 @@ class Section:
 
     def render(self, format: str) -> str:
         """Render as ``text``, ``markdown`` or ``latex``."""
-        heading = {"text": "", "markdown": "## ", "latex": "% "}[format]
-        note = {"text": "", "markdown": "- ", "latex": "% "}[format]
+        heading, note = {"text": ("", ""), "markdown": ("## ", "- "), "latex": ("% ", "% ")}[format]
         blocks = [heading + self.title]
         if self.table is not None:
             blocks.append(self.table.render(format))
@@ -53,7 +51,7 @@ def render_sections(sections: Sequence[Section], format: str, command: str = "")
 
 def write_sections(folder: Path, name: str, sections: Sequence[Section], command: str) -> None:
     """Write sections as text, Markdown and LaTeX."""
-    for format, suffix in SUFFIXES.items():
+    for format, suffix in FORMATS.items():
         write_file(folder / f"{name}.{suffix}", render_sections(sections, format, command).encode())
 
 
@@ -64,9 +62,7 @@ def _as_code(lines: Sequence[str], format: str) -> str:
 
 
 def result_table(
-    names: Sequence[str],
-    rows: Sequence[ResultRow | None],
-    papers: Sequence[PaperResult | None],
+    rows: Sequence[tuple[str, ResultRow | None, PaperResult | None]],
     *,
     order: Sequence[str] = ("pm", "fm", "aa"),
     scale: float = 100,
@@ -76,22 +72,20 @@ def result_table(
     """Build a table of measures, with the paper's numbers where it has them.
 
     Args:
-        names: row labels.
-        rows: None for a row without runs.
-        papers: the paper's results.
+        rows: labels, results (None without runs), and the paper's results.
         order: names of the measures.
         scale: 100 for percent, 1 for fractions as in the paper's table 4.
         marks: significance marks after FM, by row label.
         count_runs: whether the last column is the number of runs.
     """
-    header, columns = ["%" if scale == 100 else ""], [list(names)]
+    header, columns = ["%" if scale == 100 else ""], [[name for name, _, _ in rows]]
     for measure in order:
-        ours = [None if row is None else row.summary(measure) for row in rows]
-        cells = [NOTHING if summary is None else with_interval(summary, scale) for summary in ours]
+        ours = [None if row is None else row.summary(measure) for _, row, _ in rows]
+        cells = [NOTHING if summary is None else summary.text(scale) for summary in ours]
         if measure == "fm" and marks:
             width = max(map(len, marks.values()))
-            cells = [f"{cell} {marks.get(name, ''):<{width}}" for name, cell in zip(names, cells, strict=True)]
-        printed = [_printed(paper, measure) for paper in papers]
+            cells = [f"{cell} {marks.get(name, ''):<{width}}" for cell, (name, _, _) in zip(cells, rows, strict=True)]
+        printed = [(paper or {}).get(measure) for _, _, paper in rows]
         title = measure.upper()
         if all(value is None for value in printed):
             header.append(f"{title} ours")
@@ -102,14 +96,8 @@ def result_table(
             columns += [[NOTHING if v is None else number(v, scale) for v in printed], cells, differences]
     if count_runs:
         header.append("runs")
-        columns.append([str(len(row.runs) if row else 0) for row in rows])
+        columns.append([str(len(row.runs) if row else 0) for _, row, _ in rows])
     return Table(header, list(zip(*columns, strict=True)))
-
-
-def _printed(paper: PaperResult | None, measure: str) -> float | None:
-    """Return the paper's number; None for measures that it does not report."""
-    value = None if paper is None else paper.get(measure)
-    return value if isinstance(value, float) else None
 
 
 def _difference(ours: Summary | None, printed: float | None, scale: float) -> str:
@@ -121,7 +109,7 @@ def _difference(ours: Summary | None, printed: float | None, scale: float) -> st
 
 def evolution_table(rows: Sequence[tuple[str, ResultRow]]) -> Table:
     """Build the numbers of figure 2: average accuracy over the tasks seen so far, after each task."""
-    lines = [[name, *map(with_interval, row.after_each_task)] for name, row in rows]
+    lines = [[name, *(summary.text() for summary in row.after_each_task)] for name, row in rows]
     return Table(["%", *(f"after task {i}" for i in range(1, max(map(len, lines))))], lines)
 
 
@@ -130,7 +118,7 @@ def sensitivity_table(rows: Sequence[tuple[str, ResultRow]]) -> Table:
     sizes = sorted({row.per_class for _, row in rows if row.selector})
     lines: dict[str, dict[int | None, str]] = {}
     for name, row in rows:
-        lines.setdefault(name, {})[row.per_class if row.selector else None] = with_interval(row.summary("fm"))
+        lines.setdefault(name, {})[row.per_class if row.selector else None] = row.summary("fm").text()
     body = [[name, *(line.get(size, NOTHING) for size in (*sizes, None))] for name, line in lines.items()]
     return Table(["FM, %", *(f"e = {size}" for size in sizes), "joint"], body)
 
