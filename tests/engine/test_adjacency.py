@@ -6,13 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_remaining_self_loops, add_self_loops, remove_self_loops
 
 from ergnn.data import Graph
 from ergnn.engine import slots as rows_in_slots
 from ergnn.engine.adjacency import Adjacency, adjacency_of
-from ergnn.engine.blocks import EdgeBlock, make_block
+from ergnn.engine.blocks import make_block
 from ergnn.engine.slots import SlotRows
 from nn.cases import AGGREGATIONS, assert_near, messy_graphs
 
@@ -36,14 +35,6 @@ def reached(graph: Graph, nodes: Tensor, hops: int) -> set[int]:
     for _ in range(hops):
         found |= {s for s, t in graph.edge_index.T.tolist() if t in found}
     return found
-
-
-def dense_block(block: EdgeBlock, sources: Tensor, num_nodes: int) -> Tensor:
-    """Return the block as a matrix with one row per target row and one column per node."""
-    out = torch.zeros(block.dst.count, num_nodes, dtype=block.weight.dtype)
-    for row, col, weight in zip(block.row.tolist(), block.pattern.col.tolist(), block.weight, strict=True):
-        out[row, sources[col]] += weight
-    return out
 
 
 @settings(max_examples=50)
@@ -82,37 +73,6 @@ def test_block_sources_are_exactly_the_neighborhood(graph: Graph, data: st.DataO
             expected = reached(graph, nodes, 0 if aggregation == "none" else hops)
             assert read.tolist() == sorted(expected)
             assert block.src.count == len(expected)
-
-
-@settings(max_examples=40)
-@given(messy_graphs(), st.data())
-def test_gcn_coefficients_use_degrees_of_the_whole_graph(graph: Graph, data: st.DataObject) -> None:
-    nodes = some_nodes(data, graph)
-    edges, weight = gcn_norm(graph.edge_index, None, graph.num_nodes, dtype=torch.float64)
-    expected = torch.zeros(graph.num_nodes, graph.num_nodes, dtype=torch.float64)
-    expected.index_put_((edges[1], edges[0]), weight, accumulate=True)
-    block, read = make_block(adjacency_of(graph), AGGREGATIONS["gcn"], nodes, torch.zeros_like(nodes), 1, torch.float64)
-    assert_near(dense_block(block, read, graph.num_nodes), expected[nodes], 1e-12)
-    border, further = make_block(
-        adjacency_of(graph), AGGREGATIONS["gcn"], read, torch.zeros_like(read), 1, torch.float64
-    )
-    assert_near(dense_block(border, further, graph.num_nodes), expected[read], 1e-12)
-
-
-@settings(max_examples=40)
-@given(messy_graphs(), st.data(), st.sampled_from(sorted(AGGREGATIONS)))
-def test_rows_depend_only_on_rows_of_the_same_slot(graph: Graph, data: st.DataObject, aggregation: str) -> None:
-    nodes = some_nodes(data, graph)
-    slot = torch.tensor([data.draw(st.integers(0, 2)) for _ in nodes], dtype=torch.long)
-    block, read = make_block(adjacency_of(graph), AGGREGATIONS[aggregation], nodes, slot, 3)
-    assert torch.equal(block.dst.slot, slot)
-    assert torch.equal(block.src.slot[block.pattern.col], slot[block.row])
-    assert torch.equal(read[block.root], nodes)
-    pairs = set(zip(block.src.slot.tolist(), read.tolist(), strict=True))
-    hops = 0 if aggregation == "none" else 1
-    expected = {(s, v) for s in range(3) for v in reached(graph, nodes[slot == s], hops)}
-    assert pairs == expected
-    assert block.src.count == len(expected)
 
 
 @settings(max_examples=50)

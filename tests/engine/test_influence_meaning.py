@@ -119,6 +119,4 @@ def test_the_same_correlation_is_measured_for_gat(task: Task, dropout: float, se
     record_property("pearson", float(pearson))
     record_property("spearman", float(spearman))
     print(f"GAT, Cora task 1, dropout {dropout}, seed {seed}: Pearson {pearson:.3f}, Spearman {spearman:.3f}")
-    assert -1.0 <= pearson <= 1.0
-    assert -1.0 <= spearman <= 1.0
-    assert float(change.abs().max()) > 0.0
+    assert min(pearson, spearman) > 0.0

@@ -10,16 +10,14 @@ from ergnn.data import Graph
 from ergnn.data.stream import TaskStream
 from ergnn.engine import linked
 from ergnn.engine.adjacency import adjacency_of
-from ergnn.engine.blocks import make_block
-from ergnn.engine.curvature import gauss_newton_product
 from ergnn.engine.field import make_field
-from ergnn.engine.linked import LinkedBlock, make_linked_block
+from ergnn.engine.linked import LinkedBlock
 from ergnn.engine.objective import FieldObjective
 from ergnn.engine.outputs import embed
 from ergnn.learning.learner import Learner
 from ergnn.learning.observing import observe_together
 from graphs import random_graph
-from nn.cases import AGGREGATIONS, assert_near, examples_of, labeled, messy_graphs, model_of, reference_logits
+from nn.cases import assert_near, examples_of, messy_graphs, model_of, reference_logits
 
 NAMES = ("gat", "gcn", "sage", "gin", "sgc", "mlp")
 WIDTHS = [2, 3, 2]
@@ -59,22 +57,6 @@ def test_scores_and_gradients_equal_pyg(
             assert_near(value, torch.zeros_like(value) if found is None else found)
 
 
-@pytest.mark.parametrize("name", ["gat", "gcn", "sage"])
-def test_gauss_newton_products_equal_those_of_plain_blocks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = random_graph(n=60, directed=True, self_loops=True, dtype=torch.float64)
-    model = model_of(name, graph.num_features, [3, 3])
-    examples = labeled(graph, list(range(0, 60, 3)), [[i % 2] for i in range(20)], [3, 3], seed=0)
-    found = []
-    for limit in (0, 10**9):
-        monkeypatch.setattr(ergnn.engine.adjacency, "LINKED_FROM", limit)
-        objective = FieldObjective([model], [examples])
-        params = objective.parameters()
-        size = sum(value.numel() for value in params.values())
-        vector = torch.randn(size, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-        found.append(gauss_newton_product(objective, params)(vector))
-    assert_near(found[0], found[1])
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_embeddings_equal_those_on_the_whole_graph(name: str) -> None:
     graph = random_graph(n=50, self_loops=True, dtype=torch.float64)
@@ -96,20 +78,6 @@ def test_features_and_lists_of_a_whole_graph_are_not_copied() -> None:
         assert block.links.col is graph.csr.col
         assert block.links.transposed() is block.links
         assert block.root is None
-
-
-def test_rows_in_use_equal_those_of_a_plain_block() -> None:
-    graph = random_graph(n=60, p_edge=0.02, directed=True, self_loops=True)
-    adj, nodes, slot = adjacency_of(graph), torch.tensor([5, 9, 5, 30]), torch.tensor([1, 0, 0, 1])
-    for aggregation in ("attention", "mean"):
-        plain, read = make_block(adj, AGGREGATIONS[aggregation], nodes, slot, 2)
-        block, mine = make_linked_block(adj, AGGREGATIONS[aggregation], nodes, slot, 2, torch.float32)
-        assert torch.equal(mine, read)
-        assert torch.equal(block.src.slot, plain.src.slot)
-        assert torch.equal(block.dst.slot, slot)
-        target = torch.repeat_interleave(torch.arange(4), block.links.rowptr.diff())
-        pairs = sorted(zip(target.tolist(), block.links.col.tolist(), strict=True))
-        assert pairs == sorted(zip(plain.row.tolist(), plain.pattern.col.tolist(), strict=True))
 
 
 def task_of(graph: Graph) -> TaskStream:

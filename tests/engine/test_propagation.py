@@ -92,17 +92,6 @@ def test_the_results_of_a_graph_are_deleted_with_it() -> None:
     assert len(propagation._PROPAGATED) == cached
 
 
-def test_results_that_are_valid_in_one_context_are_not_cached() -> None:
-    leaf = pair()
-    leaf.x.requires_grad_()
-    for _ in range(2):
-        propagate(leaf, 1).sum().backward()
-    graph, weight = pair(), torch.ones(2, 1, requires_grad=True)
-    with torch.inference_mode():
-        propagate(graph, 2)
-    (propagate(graph, 2) @ weight).sum().backward()
-
-
 @pytest.mark.parametrize("linked_from", [0, 10**6])
 def test_a_graph_is_propagated_once(linked_from: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adjacency, "LINKED_FROM", linked_from)

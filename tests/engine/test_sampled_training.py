@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from ergnn.data import TaskStream
-from ergnn.engine.minibatches import MiniBatches
 from ergnn.engine.objective import make_objective
 from ergnn.engine.sampling import Sampling
 from ergnn.engine.step_hooks import StepHook
@@ -76,23 +75,6 @@ def test_resuming_a_task_gives_the_same_bits() -> None:
     whole.observe(tasks[1])
     broken.observe(tasks[1], resume=states[4])
     assert equal(whole, broken)
-
-
-def test_batches_have_the_examples_of_exact_batches() -> None:
-    """Indices, weights and targets are those of MiniBatches; only neighbors are sampled."""
-    task = stream()[0]
-    made = learner().observe(task)
-    assert made.model is not None
-    examples = made.examples(task.graph, task.train, 0).weighted(torch.rand(task.train.numel()))
-    sampled = MiniBatches(make_objective([made.model], [examples], sampling=Sampling((2, 2))), 6, 10, 5)
-    exact = MiniBatches(make_objective([made.model], [examples]), 6, 10, 5)
-    for epoch in (0, 3):
-        pairs = list(zip(sampled.of_epoch(epoch), exact.of_epoch(epoch), strict=True))
-        assert len(pairs) == len(sampled) == 2
-        for a, b in pairs:
-            assert torch.equal(a.targets, b.targets)
-            assert torch.equal(a.weights, b.weights)
-            assert torch.equal(a.examples[0].nodes, b.examples[0].nodes)  # type: ignore[attr-defined]
 
 
 def references(hook: StepHook, params: dict[str, torch.Tensor], steps: int) -> list[torch.Tensor]:

@@ -14,7 +14,7 @@ from ergnn.engine.adjacency import Adjacency, adjacency_of
 from ergnn.engine.blocks import make_block, relabel
 from ergnn.engine.losses import PlainModel
 from ergnn.engine.objective import FieldObjective, make_objective
-from ergnn.engine.sampling import ALL, Sampling, sample_neighbors
+from ergnn.engine.sampling import Sampling, sample_neighbors
 from ergnn.nn.backbones import BACKBONES
 from ergnn.nn.examples import Examples
 from ergnn.nn.layers import MEAN
@@ -85,17 +85,6 @@ def test_samples_depend_only_on_key_and_node() -> None:
     assert sample_neighbors(adj, torch.arange(60), 4, key=10)[1].tolist() != source.tolist()
 
 
-def test_a_fanout_of_all_returns_all_neighbors() -> None:
-    adj = adjacency_of(random_graph(n=30, p_edge=0.3, isolated=2))
-    nodes = torch.tensor([3, 29, 3])
-    for fanout in (ALL, 1000):
-        row, source, count = sample_neighbors(adj, nodes, fanout)
-        wanted = adj.incoming(nodes)
-        assert torch.equal(row, wanted[0])
-        assert torch.equal(source, wanted[1])
-        assert torch.equal(count, adj.degree[nodes])
-
-
 # --- estimates -------------------------------------------------------------------------------------------
 
 
@@ -130,19 +119,6 @@ def test_sums_over_sampled_neighbors_are_unbiased(aggregation: str, replace: boo
     error = (sampled.mean(0) - exact).abs() / (sampled.std(0) / 400**0.5 + 1e-9)
     assert float(error.max()) < 5.0
     assert float((sampled[0] - exact).abs().max()) > 0.1
-
-
-@settings(max_examples=40)
-@given(messy_graphs(), st.sampled_from(sorted(AGGREGATIONS)))
-def test_a_large_fanout_gives_the_exact_block(graph: Graph, aggregation: str) -> None:
-    adj, nodes = adjacency_of(graph), torch.randperm(graph.num_nodes)[:9]
-    slot = torch.arange(nodes.numel()) % 2
-    exact, wanted = make_block(adj, AGGREGATIONS[aggregation], nodes, slot, 2, torch.float64)
-    block, read = make_block(adj, AGGREGATIONS[aggregation], nodes, slot, 2, torch.float64, fanout=1000)
-    assert torch.equal(read, wanted)
-    for name in ("root", "row", "col"):
-        assert torch.equal(getattr(block, name), getattr(exact, name))
-    assert torch.allclose(block.weight, exact.weight)
 
 
 @pytest.mark.parametrize("name", list(BACKBONES))

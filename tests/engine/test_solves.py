@@ -1,7 +1,5 @@
 """Solves with preconditioners and of several systems at once give the same solution."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -15,7 +13,7 @@ from ergnn.engine.curvature import Curvature, conjugate_gradients, gradient, nys
 from ergnn.engine.objective import make_objective
 from ergnn.learning.learner import Learner
 from ergnn.nn.examples import Examples
-from ergnn.replay.selectors import SELECTORS, SelectionContext
+from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.influence import SKETCH
 from graphs import random_graph
 from nn.cases import labeled, model_of
@@ -62,16 +60,6 @@ def test_the_preconditioner_is_positive_definite_and_inverts_its_subspace(size: 
         values = torch.linalg.eigvals(m @ (g + 0.01 * torch.eye(size))).real
         near = torch.stack([(values - v).abs() for v in (1e-4 + 0.01, 0.01)]).min(0).values
         assert float(near.max()) < 1e-6
-
-
-def test_a_preconditioner_saves_products_where_the_shift_is_small() -> None:
-    g, b = low_rank(400, 40, 0)
-    a = g + 1e-5 * torch.eye(400, dtype=torch.float64)
-    plain = conjugate_gradients(lambda v: a @ v, b, tolerance=1e-8)
-    inverse = nystrom_preconditioner(lambda v: g @ v, b, 20, 1e-5)
-    helped = conjugate_gradients(lambda v: a @ v, b, tolerance=1e-8, preconditioner=inverse)
-    assert 20 + helped.iterations < plain.iterations
-    assert_close(helped.x, plain.x, 1e-4)
 
 
 def test_a_zero_matrix_has_no_preconditioner() -> None:
@@ -142,27 +130,8 @@ def test_on_a_large_graph_im_sketches_the_replayed_nodes(monkeypatch: pytest.Mon
         learner.observe(task)
         context = learner.selection_context(task, examples[-1], 1, False)
         expected = SELECTORS.create("im", tolerance=1e-5, rank=0).select(context)
-        chosen = SELECTORS.create("im", tolerance=1e-5).select(context)
-        assert torch.equal(chosen.nodes, expected.nodes)
-        torch.testing.assert_close(chosen.scores, expected.scores, rtol=1e-3, atol=1e-5)
-    assert ranks == [SKETCH] * (len(stream) - 1)  # none after the first task, which replays nothing
-
-
-def contexts(head: str) -> Iterator[SelectionContext]:
-    """What a selector sees after each task of a stream."""
-    stream = TaskStream.from_classes(random_graph(n=60, f=5, classes=6, p_edge=0.1, seed=3))
-    learner = Learner("gcn", "replay", head=head, epochs=5, selector="random", weight_decay=5e-4)
-    for task in stream:
-        learner.observe(task)
-        examples = learner.examples(task.graph, task.train, task.id).weighted(1 / task.train.numel())
-        yield learner.selection_context(task, examples, 1, False)
-
-
-@pytest.mark.parametrize(("head", "rank"), [("per-task", 3), ("growing", 5)])
-def test_im_chooses_the_same_with_a_preconditioner(head: str, rank: int) -> None:
-    plain, other = SELECTORS.create("im", tolerance=1e-5), SELECTORS.create("im", tolerance=1e-5, rank=rank)
-    for context in contexts(head):
-        expected, chosen = plain.select(context), other.select(context)
-        assert torch.equal(chosen.nodes, expected.nodes)
-        torch.testing.assert_close(chosen.scores, expected.scores, rtol=1e-3, atol=1e-5)
-        assert chosen.info["residual"] <= 1e-5
+        for options in ({}, {"rank": 3}):
+            chosen = SELECTORS.create("im", tolerance=1e-5, **options).select(context)
+            assert torch.equal(chosen.nodes, expected.nodes)
+            torch.testing.assert_close(chosen.scores, expected.scores, rtol=1e-3, atol=1e-5)
+    assert ranks == [3, *[SKETCH, 3] * (len(stream) - 1)]  # no sketch after the first task, which replays nothing

@@ -6,7 +6,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch_geometric.nn.models import GCN as PyGGCN
 
 from ergnn.config.errors import InputError
 from ergnn.engine.losses import PlainModel
@@ -68,28 +67,6 @@ def test_training_equals_a_plain_loop_with_pyg(name: str, settings: str) -> None
     assert float(moved.abs().max()) > 0.1
     for value, old in zip(model.heads[1].parameters(), start.heads[1].parameters(), strict=True):
         assert torch.equal(value, old)
-
-
-@pytest.mark.parametrize(("name", "dropout"), [("gat", 0.5), ("gin", 0.0), ("mlp", 0.5)])
-def test_models_trained_side_by_side_equal_single_models(name: str, dropout: float) -> None:
-    parts = [examples_in(seed) for seed in range(3)]
-    models = [model_of(name, 8, [3, 3], seed=s, dropout=dropout) for s in range(3)]
-    alone = copy.deepcopy(models)
-    train(make_objective(models, parts), SETTINGS["adam with L2"], seeds=[7, 8, 9], task=2)
-    for model, part, seed, together in zip(alone, parts, [7, 8, 9], models, strict=True):
-        train(make_objective([model], [part]), SETTINGS["adam with L2"], seeds=[seed], task=2)
-        assert_same_parameters(together, model, 1e-7)
-
-
-def test_a_third_party_model_is_trained_by_the_same_loop() -> None:
-    examples = examples_in(0)
-    torch.manual_seed(0)
-    model = PlainModel(PyGGCN(8, 5, num_layers=2, out_channels=3)).double()
-    model.add_head(3)
-    plain = copy.deepcopy(model)
-    train(make_objective([model], [examples]), SETTINGS["adam with L2"], seeds=[0], task=0)
-    plain_training(plain, examples, SETTINGS["adam with L2"])  # type: ignore[arg-type]
-    assert_same_parameters(model, plain, 1e-9)
 
 
 def trained(seed: int, task: int = 0, plain: bool = False, others: int = 0) -> Tensor:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,11 +16,9 @@ from ergnn.engine.outputs import layerwise_logits
 from ergnn.engine.sampling import Sampling
 from ergnn.folder import LearnerFolder
 from ergnn.folder.settings import Settings
-from ergnn.learning.learner import Learner
-from ergnn.learning.observing import observe_together
 from ergnn.nn import layers
 from ergnn.nn.backbones import BACKBONES
-from ergnn.testing import check_backbone, example_stream
+from ergnn.testing import check_backbone
 from folder.growing import edges_of, nodes_of, probabilities, x_of
 from nn.cases import assert_near, examples_of, messy_graphs, model_of, reference_logits
 
@@ -62,16 +59,6 @@ def test_its_scores_on_fields_equal_dense_matrices() -> None:
         assert_near(sampled.logits(sampled.parameters()), expected)
 
     check()
-
-
-def test_stacked_models_equal_single_models_bit_for_bit() -> None:
-    task = example_stream()[0]
-    together = [Learner(NAME, "finetune", seed=seed, epochs=5) for seed in range(3)]
-    observe_together(together, [task] * 3)
-    for seed, learner in enumerate(together):
-        alone = Learner(NAME, "finetune", seed=seed, epochs=5).observe(task)
-        for p, q in zip(learner.model.parameters(), alone.model.parameters(), strict=True):
-            assert torch.equal(p, q)
 
 
 def test_it_passes_the_contract_suite() -> None:

@@ -60,16 +60,3 @@ def test_a_killed_rank_ends_the_run_and_the_same_command_resumes(tmp_path: Path)
     assert "ergnn: rank 0 of 2" in errors
     assert f"the same command continues from {tmp_path}" in errors
     assert result_of(command) == result_of(torchrun(*settings))
-
-
-@pytest.mark.slow
-def test_two_ranks_score_as_one_process() -> None:
-    settings = ["--seeds", "10", "--epochs", "20"]
-    one = result_of([sys.executable, "-m", "ergnn", *RUN, *settings])
-    two = result_of(torchrun(*settings))
-    for measure in ("pm", "fm", "aa"):
-        print(measure, one[measure], two[measure])
-        difference = abs(one[measure]["mean"] - two[measure]["mean"])
-        assert difference <= one[measure]["ci95"] + two[measure]["ci95"]
-    assert one["pm"]["n"] == two["pm"]["n"] == 10
-    assert one["runs"] != two["runs"]  # masks of dropout differ, so that this says something
