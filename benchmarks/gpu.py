@@ -31,7 +31,7 @@ from benchmarks.whole_graph import check, kernel_profile, our_product, our_step,
 from ergnn.data.datasets import load_graph
 from ergnn.lab.config import RunConfig
 from ergnn.lab.run import make_config_stream, make_learner
-from ergnn.learning.evaluation import scores_so_far
+from ergnn.learning.evaluation import scores_together
 from ergnn.learning.metrics import AccuracyMatrix, forgetting_mean, performance_mean
 
 PROCESSES = (("stream",), ("table2",), ("check", "steps", "products", "profile", "pyg"))
@@ -65,7 +65,7 @@ def compile_kernels(options: dict[str, Any]) -> float:
     tasks, learner = make_config_stream(config, 0, 0).stream.to("cuda"), make_learner(config.learner, 0)
     for task in list(tasks)[:2]:
         learner.observe(task)
-        scores_so_far(learner, tasks)
+        scores_together([learner], [tasks])
     return time.perf_counter() - start
 
 
@@ -81,7 +81,7 @@ def stream(options: dict[str, Any], epochs: int) -> dict[str, Any]:
     for task in tasks:
         learner.observe(task)
         before = time.perf_counter()
-        rows.append(scores_so_far(learner, tasks))
+        rows.append(scores_together([learner], [tasks])[0])
         evaluation += time.perf_counter() - before
     seconds = time.perf_counter() - start
     matrix = AccuracyMatrix(rows, tasks.metric)

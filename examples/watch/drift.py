@@ -25,8 +25,7 @@ from ergnn.analytic import fit_ridge
 from ergnn.data import Graph, load_graph
 from ergnn.data.tables import EdgeTable, NodeTable
 from ergnn.folder import LearnerFolder, Settings
-from ergnn.learning.watch import drift_test, node_aspects
-from ergnn.learning.watch.drift import SAMPLES
+from ergnn.learning.watch import SAMPLES, drift_test, node_aspects
 
 NUM_UPDATES = 5
 

@@ -16,7 +16,7 @@ from ergnn.engine.curvature import gauss_newton_product, gradient
 from ergnn.engine.kernels import links as links_module
 from ergnn.engine.kernels.attention import attention
 from ergnn.engine.objective import make_objective
-from ergnn.learning.evaluation import scores_so_far
+from ergnn.learning.evaluation import scores_together
 from ergnn.learning.learner import Learner
 from ergnn.nn.backbones import BACKBONES
 from ergnn.nn.examples import Examples
@@ -138,7 +138,9 @@ def test_a_stream_on_neighbor_lists_is_deterministic(monkeypatch: pytest.MonkeyP
         stream = tasks_of(large(6000, 5000), 2)
         for task in stream:
             learner.observe(task)
-        assert scores_so_far(learner, stream) == pytest.approx([learner.evaluate(task) for task in stream], abs=1e-3)
+        assert scores_together([learner], [stream])[0] == pytest.approx(
+            [learner.evaluate(task) for task in stream], abs=1e-3
+        )
         made.append(learner)
     for p, q in zip(made[0].model.parameters(), made[1].model.parameters(), strict=True):
         assert torch.equal(p, q)

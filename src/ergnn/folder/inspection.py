@@ -22,9 +22,16 @@ from ergnn.folder.network import CHUNK
 from ergnn.folder.snapshot import Snapshot, open_snapshot, read_staged
 from ergnn.folder.why import audit_labels
 from ergnn.learning.evaluation import Record, forgetting, measures
-from ergnn.learning.watch.calibration import calibration
-from ergnn.learning.watch.drift import SAMPLES, Drift, drift_test, node_aspects
-from ergnn.learning.watch.unknown import NUM_HOPS, UnknownScore, unknown_rows
+from ergnn.learning.watch import (
+    NUM_HOPS,
+    SAMPLES,
+    Drift,
+    UnknownScore,
+    calibration,
+    drift_test,
+    node_aspects,
+    unknown_rows,
+)
 
 ROWS = 1000
 """Nodes per role (training, validation, any) that calibration and the score of unknown classes use at most."""

@@ -18,7 +18,7 @@ from ergnn.lab.result import Member, RunResult, SeedResult
 from ergnn.lab.run import BATCH, Progress, members_of, peak_memory_mb, run_members, run_result
 from ergnn.lab.store import RunStore
 from ergnn.learning.callbacks import EpochCallback
-from ergnn.learning.evaluation import scores_so_far
+from ergnn.learning.evaluation import scores_together
 from ergnn.learning.learner import Learner
 from ergnn.learning.metrics import AccuracyMatrix
 
@@ -95,7 +95,8 @@ class Checkpointer:
         for i in range(len(rows), len(stream)):
             counter = [] if progress is None else [EpochCallback(lambda _: progress(1))]
             learner.observe(stream[i], callbacks=counter)
-            rows.append(self._synchronized(stream[i].name, learner, scores_so_far(learner, stream, self.config.score)))
+            (scores,) = scores_together([learner], [stream], self.config.score)
+            rows.append(self._synchronized(stream[i].name, learner, scores))
             if path is not None and (self.ranks is None or self.ranks.is_first):
                 _write(path, {"schema": SCHEMA, "learner": learner.state_dict(), "rows": rows})
         return AccuracyMatrix(rows, stream.metric)

@@ -18,8 +18,8 @@ from ergnn.engine.hardware import use_threads
 from ergnn.engine.losses import PlainModel
 from ergnn.engine.objective import architecture
 from ergnn.engine.outputs import CHUNK, logits_together, prefers_layers
-from ergnn.learning.callbacks import Callback
-from ergnn.learning.learner import SPLITS, Learner
+from ergnn.learning.callbacks import SPLITS, Callback
+from ergnn.learning.learner import Learner
 from ergnn.learning.metrics import AccuracyMatrix, accuracy, roc_auc
 from ergnn.learning.observing import observe_together
 from ergnn.methods.base import NetworkScorer
@@ -94,18 +94,13 @@ def check_stream(learner: Learner, stream: TaskStream) -> None:
         plain.check_outputs(plain.num_outputs(stream[0].graph))
 
 
-def scores_so_far(learner: Learner, stream: TaskStream, split: str = "test") -> list[float]:
-    """Return the latest row of the accuracy matrix: scores on the observed tasks, NaN for the others."""
-    return scores_together([learner], [stream], split)[0]
-
-
 def scores_together(
     learners: Sequence[Learner], streams: Sequence[TaskStream], split: str = "test"
 ) -> list[list[float]]:
-    """Apply :func:`scores_so_far` to learners that have observed the same number of tasks, each of its own stream.
+    """Return the latest row of each learner's accuracy matrix: scores on observed tasks, NaN for the others.
 
-    Learners that score the same nodes share their receptive field. On a GPU, a forward pass scores all tasks of as many
-    learners as possible.
+    The learners have observed the same number of tasks, each of its own stream. Those that score the same nodes share
+    their receptive field. On a GPU, a forward pass scores all tasks of as many learners as possible.
     """
     check_choice("split", split, SPLITS)
     done, shared = learners[0].num_tasks, _shared_scores(learners, streams, split)
@@ -237,11 +232,17 @@ class HeldOut:
 
         ``majority`` is the share of the most frequent class, ``balanced_accuracy`` the mean recall of the classes that
         have nodes, ``macro_f1`` the mean F1 of the classes that have nodes or were predicted, and ``roc_auc`` the mean
-        area under the ROC curve of each class against the rest; it is None if all nodes are of one class.
+        area under the ROC curve of each class against the rest, among the nodes for which it competed; it is None if
+        all nodes are of one class.
         """
         if not len(self.truth):
             return None
-        rows, areas = self.per_class(), self._areas()
+        rows, areas = self.per_class(), []
+        for c in np.unique(self.truth):
+            competed = ~np.isnan(self.probabilities[:, c])
+            positive = self.truth[competed] == c
+            if positive.any() and not positive.all():
+                areas.append(roc_auc(positive, self.probabilities[competed, c]))
         return {
             "nodes": len(self.truth),
             "accuracy": float((self.truth == self.predicted).mean()),
@@ -250,16 +251,6 @@ class HeldOut:
             "macro_f1": float(np.mean([row["f1"] for row in rows])),
             "roc_auc": float(np.mean(areas)) if areas else None,
         }
-
-    def _areas(self) -> list[float]:
-        """Area under the ROC curve of each class against the rest, among the nodes for which it competed."""
-        areas = []
-        for c in np.unique(self.truth):
-            competed = ~np.isnan(self.probabilities[:, c])
-            positive = self.truth[competed] == c
-            if positive.any() and not positive.all():
-                areas.append(roc_auc(positive, self.probabilities[competed, c]))
-        return areas
 
     def warnings(self) -> list[str]:
         """Ways in which the accuracy misleads, see :func:`misleading`."""
@@ -327,12 +318,9 @@ def measures(records: Sequence[Record]) -> dict[str, float]:
 
 def forgetting(records: Sequence[Record]) -> list[float | None]:
     """After each update, the mean over earlier ones of (score when it was learned − score now); None for the first."""
-    learned: dict[int, float] = {}
-    out: list[float | None] = []
-    for number, record in enumerate(records):
-        now = _accuracy(record)
-        lost = [learned[update] - score for update, score in now.items() if update in learned]
+    accuracy, out = [_accuracy(record) for record in records], list[float | None]()
+    for number, now in enumerate(accuracy):
+        earlier = [update for update in now if update < number and update in accuracy[update]]
+        lost = [accuracy[update][update] - now[update] for update in earlier]
         out.append(sum(lost) / len(lost) if lost else None)
-        if number in now:
-            learned[number] = now[number]
     return out

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from ergnn.analytic import AnalyticHead
 from ergnn.analytic import explain as effects
@@ -22,7 +23,7 @@ from ergnn.engine.cache import Cache
 from ergnn.engine.hardware import find_device, use_threads
 from ergnn.engine.losses import PlainModel
 from ergnn.engine.outputs import CHUNK, logits_of, prefers_layers
-from ergnn.learning.callbacks.base import Callback
+from ergnn.learning.callbacks import SPLITS, Callback
 from ergnn.learning.metrics import accuracy
 from ergnn.learning.observing import observe_together
 from ergnn.learning.resolve import make_method, make_training, resolve
@@ -34,7 +35,6 @@ from ergnn.nn.heads import HeadPolicy
 from ergnn.replay.selectors import SelectionContext
 
 SCHEMA = 2
-SPLITS = ("train", "val", "test")
 NOTHING_YET = "this learner has not observed a task yet; there is nothing to predict with"
 
 
@@ -181,15 +181,14 @@ class Learner:
         Only ``method="analytic"`` with ``memory="nodes"`` can be explained; so it is for :meth:`audit` and
         :meth:`suggest`.
         """
-        graph = self._ready(graph)
-        head, known, temperature = self._effects(graph)
+        graph, head, known, temperature = self._effects(graph)
         if not 0 <= node < graph.num_nodes:
             raise InputError(f"explain: node is {node}; it must be 0 to {graph.num_nodes - 1}")
         return effects.explain(known, head.rows(graph, torch.tensor([node], device=graph.device)), temperature)[0]
 
     def audit(self, graph: Graph | None = None) -> effects.Doubts:
         """Return, for each training label, its probability under the head without it, and the class it would get."""
-        _, known, temperature = self._effects(self._ready(graph))
+        *_, known, temperature = self._effects(graph)
         return effects.doubts(known, temperature)
 
     def suggest(
@@ -203,17 +202,16 @@ class Learner:
             by: ``variance``, ``margin`` or ``random``.
             graph: graph of the nodes; by default that of the latest task.
         """
-        graph = self._ready(graph)
-        head, known, temperature = self._effects(graph)
+        graph, head, known, temperature = self._effects(graph)
         nodes = torch.arange(graph.num_nodes, device=graph.device) if among is None else among.to(graph.device).unique()
         nodes = nodes[~torch.isin(nodes, known.nodes)]
         if not nodes.numel():
             raise InputError("suggest: all of the nodes have a label; nothing is left to label")
         return nodes[effects.choose(known, head.rows(graph, nodes), count, by, temperature)]
 
-    def _effects(self, graph: Graph) -> tuple[AnalyticHead, effects.LabelEffects, float]:
-        """Return the solved head, what its labels do in a graph, and its temperature."""
-        head = self.method
+    def _effects(self, graph: Graph | None) -> tuple[Graph, AnalyticHead, effects.LabelEffects, float]:
+        """Return the graph for predictions, the solved head, what its labels do in the graph, and its temperature."""
+        graph, head = self._ready(graph), self.method
         if not isinstance(head, AnalyticHead) or head.trains_network:
             raise InputError(
                 f"method {type(head).__name__} trains a network, and only the closed form can be explained: use "
@@ -221,7 +219,7 @@ class Learner:
             )
         known = effects.effects_of(head.labeled_rows(graph))
         assert head.solution is not None
-        return head, known, head.solution.temperature
+        return graph, head, known, head.solution.temperature
 
     def examples(self, graph: Graph, nodes: Tensor, task: int) -> Examples:
         """Return nodes of a task (given by number) as examples with the loss of the method."""
@@ -313,7 +311,8 @@ class Learner:
                 self.add_head(tuple(classes))
             if self.model is not None:
                 self.model.to(self.device).load_state_dict(state["model"])
-        self.method.load_state_dict(copied(state["method"], self.device))
+        copied = tree_map_only(Tensor, lambda value: value.clone().to(self.device), state["method"])
+        self.method.load_state_dict(copied)
         self.history = deepcopy(state["history"])
         self.set_graph(graph)
 
@@ -343,15 +342,6 @@ class Learner:
     def add_head(self, classes: tuple[int, ...]) -> int:
         with seeded(self.seed * 1_000_003 + len(self.heads.classes) + 1):
             return self.heads.add_task(self.model, classes)
-
-
-def copied(state: Any, device: torch.device) -> Any:
-    """Copy a state to a device (``deepcopy`` does not support sparse tensors)."""
-    if isinstance(state, Tensor):
-        return state.clone().to(device)
-    if isinstance(state, dict):
-        return {key: copied(value, device) for key, value in state.items()}
-    return [copied(value, device) for value in state] if isinstance(state, list) else deepcopy(state)
 
 
 _MOVED: Cache[Graph] = Cache(limit=1)

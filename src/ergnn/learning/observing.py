@@ -18,7 +18,7 @@ from ergnn.data.stream import Task
 from ergnn.engine.objective import Objective, architecture, make_objective
 from ergnn.engine.step_hooks import StepHook
 from ergnn.engine.training import OnEpoch, TaskProgress, train_in_phases
-from ergnn.learning.callbacks.base import Callback, call
+from ergnn.learning.callbacks import Callback, call
 from ergnn.methods.memory import choose_together
 from ergnn.nn.examples import Examples
 

@@ -10,7 +10,7 @@ from ergnn.data.partial import find_all
 from ergnn.data.tables.node_tables import EdgeTable, NodeTable
 from ergnn.folder.inspection import MIN_NODES, aspects, fit_unknown, rows_of, sample_nodes
 from ergnn.folder.snapshot import Snapshot
-from ergnn.learning.watch.drift import SAMPLES, Drift, drift_test, stack_aspects
+from ergnn.learning.watch import SAMPLES, Drift, drift_test, stack_aspects
 
 
 class LiveWatch:

@@ -5,8 +5,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 from ergnn.config.errors import InputError
-from ergnn.learning.watch import calibration, expected_calibration_error, fit_temperature
-from ergnn.learning.watch.calibration import apply_temperature
+from ergnn.learning.watch import apply_temperature, calibration, expected_calibration_error, fit_temperature
 
 
 def drawn(count: int, sharpness: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -9,8 +9,7 @@ from scipy.stats import binomtest
 
 from ergnn.config.errors import InputError
 from ergnn.data import Graph
-from ergnn.learning.watch import drift_test, node_aspects, stack_aspects
-from ergnn.learning.watch.drift import _distances
+from ergnn.learning.watch import _distances, drift_test, node_aspects, stack_aspects
 
 
 def rows(rng: np.random.Generator, count: int, shift: float = 0.0) -> dict[str, np.ndarray]:
