@@ -33,7 +33,7 @@ def test_a_large_penalty_freezes_the_network() -> None:
     learner.observe(tasks[0])
     assert isinstance(learner.method, ContinualGNN)
     before = {name: value.clone() for name, value in learner.model.state_dict().items()}
-    fisher, _ = learner.method.ewc.state_dict().values()
+    fisher = learner.method.state_dict()["importance"]
     learner.observe(tasks[1])
     for name, value in learner.model.state_dict().items():
         matters = fisher[name] > 1e-6
@@ -47,7 +47,7 @@ def test_importance_is_the_share_of_neighbors_predicted_as_another_class() -> No
     task, method = tasks[2], learner.method
     assert isinstance(method, ContinualGNN)
     predicted, edges = learner.predict(torch.arange(60)), task.graph.edge_index.T.tolist()
-    for node, value in zip(task.train.tolist(), method.importance(learner, task).tolist(), strict=True):
+    for node, value in zip(task.train.tolist(), method.share_of_other_classes(learner, task).tolist(), strict=True):
         neighbors = [a for a, b in edges if b == node and a != b]
         differs = [int(predicted[u]) != int(task.graph.y[node]) for u in neighbors]
         assert value == pytest.approx(sum(differs) / max(1, len(differs)))
@@ -59,7 +59,7 @@ def test_half_of_the_nodes_are_important_ones() -> None:
     learner.observe(tasks[0])
     method, buffer = learner.method, learner.method.buffer
     assert isinstance(method, ContinualGNN)
-    value = dict(zip(tasks[0].train.tolist(), method.importance(learner, tasks[0]).tolist(), strict=True))
+    value = dict(zip(tasks[0].train.tolist(), method.share_of_other_classes(learner, tasks[0]).tolist(), strict=True))
     available = {c: sum(value[v] > 0 for v in tasks[0].train.tolist() if tasks[0].graph.y[v] == c) for c in (0, 1)}
     assert max(available.values()) > 0
     for c, nodes in zip(tasks[0].classes, buffer.nodes.split(3), strict=True):

@@ -23,9 +23,12 @@ class StepHook:
     Attributes:
         recordable: whether :meth:`before_step` and :meth:`after_step` are the same operations on the same tensors in
             every step, changed in place, and never synchronize with a GPU, so that a CUDA graph can record them.
+        saved: name of the attribute with the tensors, besides parameters, that later steps or the end of the task
+            depend on, by name; they are part of checkpoints.
     """
 
     recordable: bool = False
+    saved: str | None = None
 
     @classmethod
     def stacked(cls, hooks: Sequence[Any]) -> StepHook | None:
@@ -36,11 +39,13 @@ class StepHook:
         """Advance random choices by ``steps``, the number of steps taken before training was interrupted."""
 
     def state_dict(self) -> ParamDict:
-        """Tensors, besides parameters, that later steps or the end of the task depend on; saved in checkpoints."""
-        return {}
+        """Return the tensors to save in checkpoints."""
+        return {} if self.saved is None else getattr(self, self.saved)
 
     def load_state_dict(self, state: ParamDict) -> None:
         """Restore the value of :meth:`state_dict` after an interruption."""
+        if self.saved is not None:
+            setattr(self, self.saved, dict(state))
 
     def before_step(self, params: ParamDict) -> None:
         """Run before the optimizer's step; gradients (``params[…].grad``) may be changed in place."""

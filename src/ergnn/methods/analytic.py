@@ -15,7 +15,7 @@ from ergnn.config.errors import InputError
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.methods import METHODS
-from ergnn.methods.base import Comparison, LearnerView, Method, Scorer, task_examples
+from ergnn.methods.base import Comparison, LearnerView, Method, Scorer
 from ergnn.nn.examples import Examples, cross_entropy
 
 
@@ -77,7 +77,7 @@ class Analytic(AnalyticHead, Method):
             if learner.heads.kind != "growing":
                 raise InputError(f"head is {learner.heads.kind!r}; a student learns all classes: use head='growing'")
             self.learn_task(task)
-        return task_examples(learner, task)
+        return super().examples(learner, task)
 
     def rounds(self, learner: LearnerView, task: Task, examples: Examples) -> list[Examples]:
         """With a student, add all nodes of the graph, with the head's probabilities as targets."""

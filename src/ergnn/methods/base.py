@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -42,14 +41,12 @@ class LearnerView(Protocol):
 
     config: LearnerConfig
     backbone: str | nn.Module
-    backbone_options: dict[str, Any]
     method: Method
     heads: HeadPolicy
     training: Training
     seed: int
     device: torch.device
     model: nn.Module | None
-    num_features: int | None
     history: list[dict[str, Any]]
 
     @property
@@ -57,12 +54,6 @@ class LearnerView(Protocol):
 
     @property
     def num_tasks(self) -> int: ...
-
-    def set_graph(self, graph: Graph | None) -> None: ...
-
-    def new_model(self, num_features: int) -> nn.Module: ...
-
-    def add_head(self, classes: tuple[int, ...]) -> int: ...
 
     def examples(self, graph: Graph, nodes: Tensor, task: int) -> Examples: ...
 
@@ -181,7 +172,7 @@ class Method:
     def nbytes(self) -> int:
         """Size of the memory for earlier tasks in bytes, without parameters; by default of all tensors stored."""
         values = tree_leaves([getattr(self, name) for name in self.stored])
-        size = num_bytes(value for value in values if isinstance(value, Tensor))
+        size = sum(value.nbytes for value in values if isinstance(value, Tensor))
         return size if self.buffer is None else size + self.buffer.nbytes
 
     @property
@@ -215,7 +206,8 @@ class Method:
         The model already has outputs for the task's classes, but no step has been taken: its parameters are those
         after the previous task.
         """
-        return task_examples(learner, task)
+        examples = learner.examples(task.graph, task.train, task.id)
+        return examples.weighted(1.0 / len(examples))
 
     def rounds(self, learner: LearnerView, task: Task, examples: Examples) -> list[Examples]:
         """Return the sets of examples that the epochs of a task cycle through; by default one set of all examples."""
@@ -266,21 +258,3 @@ class Method:
             setattr(self, name, copy(state[name]))
         if self.buffer is not None:
             self.buffer.load_state_dict(state["buffer"])
-
-
-def task_examples(learner: LearnerView, task: Task) -> Examples:
-    """Return the training nodes of a task, weighted so that the loss is their mean."""
-    examples = learner.examples(task.graph, task.train, task.id)
-    return examples.weighted(1.0 / len(examples))
-
-
-def num_bytes(tensors: Iterable[Tensor]) -> int:
-    """Return the total size of tensors in bytes."""
-    return sum(value.numel() * value.element_size() for value in tensors)
-
-
-@lru_cache(maxsize=2)  # drawing takes longer than using it
-def random_encoder(seed: int, shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return a Gaussian matrix of a shape, drawn by seed on the CPU."""
-    generator = torch.Generator().manual_seed(seed % 2**63)
-    return torch.randn(*shape, generator=generator, dtype=dtype).to(device)

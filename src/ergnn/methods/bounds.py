@@ -25,14 +25,13 @@ class Joint(Method):
     """Minimize the mean loss of all training nodes so far, from new parameters at every task.
 
     Attributes:
-        tasks, nodes, val: number, training nodes and (if the best epoch is kept) validation nodes of each task.
+        nodes, val: training nodes and (if the best epoch is kept) validation nodes of each task.
     """
 
     needs_earlier_graph = True
-    stored = ("tasks", "nodes", "val")
+    stored = ("nodes", "val")
 
     def __init__(self) -> None:
-        self.tasks: list[int] = []
         self.nodes: list[Tensor] = []
         self.val: list[Tensor] = []
 
@@ -57,11 +56,10 @@ class Joint(Method):
         return self._with_earlier(learner, task, super().validation(learner, task), self.val)
 
     def _with_earlier(self, learner: LearnerView, task: Task, new: Examples, nodes: list[Tensor]) -> Examples:
-        pairs = [(number, of_task) for number, of_task in zip(self.tasks, nodes, strict=True) if of_task.numel()]
-        return Examples.join([new, *(learner.examples(task.graph, of_task, number) for number, of_task in pairs)])
+        earlier = [learner.examples(task.graph, of_task, i) for i, of_task in enumerate(nodes) if of_task.numel()]
+        return Examples.join([new, *earlier])
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
-        self.tasks.append(task.id)
         self.nodes.append(task.train)
         self.val.append(task.val if learner.training.best_epoch else task.val[:0])
         return {}

@@ -62,7 +62,7 @@ class CaT(Method):
     backbone = "gcn"
     comparison = Comparison(search={"hops": (1, 2, 3), "condense_lr": (0.01, 0.05)})
     folder = FolderUse(refused="it stores features that forgetting cannot remove")
-    stored = ("tasks", "x", "y")
+    stored = ("x", "y")
 
     def __init__(
         self, per_class: int = 1, hops: int = 2, width: int = 256, steps: int = 100, condense_lr: float = 0.05
@@ -70,7 +70,6 @@ class CaT(Method):
         check_at_least(1, per_class=per_class, width=width)
         check_at_least(0, hops=hops, steps=steps, condense_lr=condense_lr)
         self.per_class, self.hops, self.width, self.steps, self.condense_lr = per_class, hops, width, steps, condense_lr
-        self.tasks: list[int] = []
         self.x: list[Tensor] = []
         self.y: list[Tensor] = []
         self._new: tuple[Tensor, Tensor] | None = None
@@ -85,7 +84,8 @@ class CaT(Method):
         joined = append_graphs(graph, copies)
         synthetic = torch.arange(graph.num_nodes, joined.num_nodes, device=graph.device)
         examples = [learner.examples(joined, task.train, task.id).weighted(0.0)]
-        for number, nodes in zip([*self.tasks, task.id], synthetic.split([len(y) for _, y in pairs]), strict=True):
+        numbers = [*range(len(self.x)), task.id]
+        for number, nodes in zip(numbers, synthetic.split([len(y) for _, y in pairs]), strict=True):
             examples.append(learner.examples(joined, nodes, number).weighted(1.0 / synthetic.numel()))
         return Examples.join(examples)
 
@@ -110,5 +110,5 @@ class CaT(Method):
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
         assert self._new is not None
         x, y = self._new
-        self.tasks, self.x, self.y, self._new = [*self.tasks, task.id], [*self.x, x], [*self.y, y], None
+        self.x, self.y, self._new = [*self.x, x], [*self.y, y], None
         return {}

@@ -149,8 +149,9 @@ class DERpp(SelectorMethod):
         distance = torch.where(known, logits - stored, 0.0).square().sum(1) / known.sum(1).clamp(min=1)
         return torch.where(remembered, self.alpha * distance + self.beta * labels, labels)
 
-    def values_to_store(self, learner: LearnerView, task: Task, nodes: Tensor) -> dict[str, Tensor]:
-        return {"logits": learner.logits(task.graph, nodes, task.id)[:, self._columns(learner, task.id)]}
+    def to_store(self, learner: LearnerView, task: Task, nodes: Tensor) -> tuple[Graph, dict[str, Tensor]]:
+        logits = learner.logits(task.graph, nodes, task.id)
+        return task.graph, {"logits": logits[:, self._columns(learner, task.id)]}
 
 
 @METHODS.register("icarl", help="herded exemplars, distillation, and the nearest mean of exemplars (iCaRL)")

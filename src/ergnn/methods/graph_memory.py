@@ -14,9 +14,7 @@ from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.cache import Cache
-from ergnn.engine.losses import Objective
 from ergnn.engine.propagation import propagate
-from ergnn.engine.step_hooks import StepHook
 from ergnn.methods import METHODS
 from ergnn.methods.base import Comparison, FolderUse, LearnerView, Scorer
 from ergnn.methods.importance import EWC
@@ -82,9 +80,9 @@ class SSM(SelectorMethod):
     def examples(self, learner: LearnerView, task: Task) -> Examples:
         return balance_classes(Examples.join(self.parts(learner, task)))
 
-    def graph_to_store(self, learner: LearnerView, task: Task, nodes: Tensor) -> Graph:
+    def to_store(self, learner: LearnerView, task: Task, nodes: Tensor) -> tuple[Graph, dict[str, Tensor]]:
         generator = task.generator(learner.seed, 71)
-        return sparsify(task.graph, nodes, self.buffer.hops, self.neighbors, generator)
+        return sparsify(task.graph, nodes, self.buffer.hops, self.neighbors, generator), {}
 
 
 def embedded(graph: Graph, hops: int) -> Graph:
@@ -148,15 +146,15 @@ class PDGNN(MemoryMethod):
         index = torch.cat(chosen)
         return Selection(task.train[index], covered[index].float())
 
-    def graph_to_store(self, learner: LearnerView, task: Task, nodes: Tensor) -> Graph:
-        return embedded(task.graph, self.hops)
+    def to_store(self, learner: LearnerView, task: Task, nodes: Tensor) -> tuple[Graph, dict[str, Tensor]]:
+        return embedded(task.graph, self.hops), {}
 
     def scorer(self, learner: LearnerView, graph: Graph, task: int | None) -> Scorer:
         return super().scorer(learner, embedded(graph, self.hops), task)
 
 
 @METHODS.register("continualgnn", help="replay important and random nodes, with a penalty as in EWC (ContinualGNN)")
-class ContinualGNN(MemoryMethod):
+class ContinualGNN(EWC, MemoryMethod):
     """ContinualGNN (Wang et al., 2020): patterns are kept from the data and from the parameters.
 
     The loss is ``mean_{v∈D} ℓ_v + mean_{v∈B} ℓ_v + λ/2 Σ_k Σ_j F_kj (θ_j − θ*_kj)²`` for the task D, the buffer B, and
@@ -178,31 +176,24 @@ class ContinualGNN(MemoryMethod):
 
     @inherit_options(MemoryMethod)
     def __init__(self, *, lam: float = 3.0, fisher_samples: int | None = None, **memory: Any) -> None:
-        super().__init__(**memory)
-        self.ewc = EWC(lam, fisher_samples)
+        EWC.__init__(self, lam, fisher_samples)
+        MemoryMethod.__init__(self, **memory)
         self.selector = SELECTORS.create("random")  # a folder replaces forgotten nodes with it
-
-    @property
-    def nbytes(self) -> int:
-        """The buffer, and the two statistics of the penalty per parameter."""
-        return self.buffer.nbytes + self.ewc.nbytes
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
         own, *remembered = self.parts(learner, task)
         count = len(self.buffer)
         return Examples.join([own.weighted(1.0 / len(own)), *(part.weighted(1.0 / count) for part in remembered)])
 
-    def step_hook(self, learner: LearnerView, task: Task, objective: Objective) -> StepHook | None:
-        return self.ewc.step_hook(learner, task, objective)
-
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
         own = trained_on[torch.arange(task.train.numel(), device=task.train.device)]
         own = replace(own, graph=task.graph)  # replayed nodes are not connected to it
-        return {**super().after_task(learner, task, trained_on), **self.ewc.after_task(learner, task, own)}
+        info = MemoryMethod.after_task(self, learner, task, trained_on)
+        return {**info, **EWC.after_task(self, learner, task, own)}
 
     def select(self, learner: LearnerView, task: Task, trained_on: Examples) -> Selection:
         generator = learner.selection_context(task, trained_on, self.per_class, False).generator()
-        importance, labels = self.importance(learner, task).cpu().double(), task.graph.y[task.train].cpu()
+        importance, labels = self.share_of_other_classes(learner, task).cpu().double(), task.graph.y[task.train].cpu()
         chosen = []
         for c in task.classes:
             members = (labels == c).nonzero().flatten()
@@ -216,7 +207,7 @@ class ContinualGNN(MemoryMethod):
         index = torch.cat(chosen)
         return Selection(task.train[index.to(task.train.device)], importance[index].float())
 
-    def importance(self, learner: LearnerView, task: Task) -> Tensor:
+    def share_of_other_classes(self, learner: LearnerView, task: Task) -> Tensor:
         """Return ``I_v`` of the task's training nodes; 0 for a node without neighbors."""
         adj = adjacency_of(task.graph).without_loops()
         row, source = adj.incoming(task.train)
@@ -229,9 +220,5 @@ class ContinualGNN(MemoryMethod):
         total = torch.zeros(task.train.numel(), device=row.device).index_add_(0, row, differs)
         return total / adj.degrees(task.train).clamp(min=1)
 
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "ewc": self.ewc.state_dict()}
-
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.ewc.load_state_dict(state["ewc"])
+        super().load_state_dict({**state, **state.get("ewc", {})})  # where earlier versions had the statistics

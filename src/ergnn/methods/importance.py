@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GATConv
 from torch_geometric.utils import softmax
 
-from ergnn.config.errors import InputError, check_at_least
+from ergnn.config.errors import InputError, check_at_least, check_between
 from ergnn.data.stream import Task
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.losses import MASKED, Objective, ParamDict
@@ -209,6 +209,8 @@ class PathIntegral(StepHook):
         penalty: the penalty of earlier tasks, if any.
     """
 
+    saved = "path"
+
     def __init__(self, objective: Objective, penalty: StepHook | None) -> None:
         self.objective, self.penalty, self.start = objective, penalty, objective.parameters()
         self.recordable = penalty is None or penalty.recordable
@@ -224,12 +226,6 @@ class PathIntegral(StepHook):
         for hook, own in zip(hooks, split_models(together.path, len(hooks)), strict=True):
             hook.path = own  # views, which are read after the task
         return together
-
-    def state_dict(self) -> ParamDict:
-        return self.path
-
-    def load_state_dict(self, state: ParamDict) -> None:
-        self.path = dict(state)
 
     def before_step(self, params: ParamDict) -> None:
         self._before = {
@@ -263,8 +259,7 @@ class SI(ImportanceMethod):
     comparison = Comparison(search={"lam": (0.1, 1.0, 10.0, 100.0)})
 
     def __init__(self, lam: float = 1.0, xi: float = 0.1) -> None:
-        if not 0.0 < xi < float("inf"):
-            raise InputError(f"xi is {xi}; it must be above 0")
+        check_between(0, float("inf"), xi=xi)
         super().__init__(lam, decay=1.0)
         self.xi = xi
         self._hook: PathIntegral | None = None

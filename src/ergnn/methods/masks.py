@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ergnn.config.errors import InputError
+from ergnn.config.errors import InputError, check_between
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.losses import Objective, ParamDict
@@ -89,6 +89,7 @@ class PruneAndFreeze(StepHook):
     """
 
     recordable = True
+    saved = "frozen"
 
     def __init__(self, objective: Objective, frozen: ParamDict, free: ParamDict, prune_at: int, prune: float) -> None:
         self.frozen, self.free = (
@@ -110,12 +111,6 @@ class PruneAndFreeze(StepHook):
 
     def skip(self, steps: int) -> None:
         self.steps = steps
-
-    def state_dict(self) -> ParamDict:
-        return self.frozen
-
-    def load_state_dict(self, state: ParamDict) -> None:
-        self.frozen = dict(state)
 
     @torch.no_grad()
     def after_step(self, params: ParamDict, optimizer: torch.optim.Optimizer) -> None:
@@ -162,9 +157,7 @@ class PackNet(MaskMethod):
     comparison = Comparison(search={"prune": (0.5, 0.75), "retrain": (0.3, 0.5)})
 
     def __init__(self, prune: float = 0.75, retrain: float = 0.3) -> None:
-        for name, value in (("prune", prune), ("retrain", retrain)):
-            if not 0.0 < value < 1.0:
-                raise InputError(f"{name} is {value}; it must lie between 0 and 1")
+        check_between(0, 1, prune=prune, retrain=retrain)
         self.prune, self.retrain = prune, retrain
         self.owner: dict[str, Tensor] = {}
 
@@ -206,6 +199,7 @@ class MaskTraining(StepHook):
     """
 
     recordable = True
+    saved = "real"
 
     def __init__(
         self, objective: Objective, masked: ParamDict, frozen: ParamDict, init: float, threshold: float, l2: float
@@ -217,12 +211,6 @@ class MaskTraining(StepHook):
         self.objective, self.threshold, self.l2 = objective, threshold, l2
         self.fixed, self.held = objective.parameters(), of_task(frozen)
         self.real = {name: torch.full_like(self.fixed[name], init) for name in of_task(masked)}
-
-    def state_dict(self) -> ParamDict:
-        return self.real
-
-    def load_state_dict(self, state: ParamDict) -> None:
-        self.real = dict(state)
 
     @torch.no_grad()
     def before_step(self, params: ParamDict) -> None:

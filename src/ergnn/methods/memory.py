@@ -73,18 +73,13 @@ class MemoryMethod(Method, ABC):
     def select(self, learner: LearnerView, task: Task, trained_on: Examples) -> Selection:
         """Select the nodes of the task to add to the buffer."""
 
-    def values_to_store(self, learner: LearnerView, task: Task, nodes: Tensor) -> dict[str, Tensor]:
-        """Return additional values to store per selected node, ``[n, …]`` each; by default none."""
-        return {}
-
-    def graph_to_store(self, learner: LearnerView, task: Task, nodes: Tensor) -> Graph:
-        """Return the graph to copy the selected nodes from; by default the task's."""
-        return task.graph
+    def to_store(self, learner: LearnerView, task: Task, nodes: Tensor) -> tuple[Graph, dict[str, Tensor]]:
+        """Return the graph to copy selected nodes from, and additional values, ``[n, …]`` each; by default none."""
+        return task.graph, {}
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
         selection = self.select(learner, task, trained_on)
-        values = self.values_to_store(learner, task, selection.nodes)
-        graph = self.graph_to_store(learner, task, selection.nodes)
+        graph, values = self.to_store(learner, task, selection.nodes)
         self.buffer.add(graph, task.id, selection.nodes, selection.scores, values)
         evicted = self.buffer.trim(self.budget_nodes, self.budget_bytes)
         return {**selection.info, "evicted": evicted} if evicted else selection.info
@@ -130,15 +125,13 @@ def choose_together(learned: Sequence[tuple[LearnerView, Task, Examples]]) -> No
     On a CPU, they choose one after another, with the same order of sums as a single learner.
     """
     choosing = [
-        (learner, task, trained_on)
+        (method, method.context(learner, task, trained_on))
         for learner, task, trained_on in learned
         if isinstance(method := learner.method, SelectorMethod)
         and method.chosen is None
         and can_be_stacked([] if learner.model is None else [learner.model])
         and learner.device.type != "cpu"
     ]
-    methods = [learner.method for learner, _, _ in choosing if isinstance(learner.method, SelectorMethod)]
-    contexts = [method.context(*parts) for method, parts in zip(methods, choosing, strict=True)]
-    selections = select_together([method.selector for method in methods], contexts)
-    for method, selection in zip(methods, selections, strict=True):
+    selections = select_together([method.selector for method, _ in choosing], [context for _, context in choosing])
+    for (method, _), selection in zip(choosing, selections, strict=True):
         method.chosen = selection

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -17,10 +17,17 @@ from ergnn.engine.hardware import Recorded, side_stream
 from ergnn.engine.losses import MASKED
 from ergnn.engine.propagation import propagate
 from ergnn.methods import METHODS
-from ergnn.methods.base import Comparison, LearnerView, Method, Scorer, num_bytes, random_encoder
+from ergnn.methods.base import Comparison, LearnerView, Method, Scorer
 from ergnn.nn.examples import Examples
 
 Distance = Literal["euclidean", "cosine"]
+
+
+@lru_cache(maxsize=2)  # drawing takes longer than using it
+def random_encoder(seed: int, shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return a Gaussian matrix of a shape, drawn by seed on the CPU."""
+    generator = torch.Generator().manual_seed(seed % 2**63)
+    return torch.randn(*shape, generator=generator, dtype=dtype).to(device)
 
 
 class ClassStatistics(Method):
@@ -43,7 +50,7 @@ class ClassStatistics(Method):
     @property
     def nbytes(self) -> int:
         """Size of the vectors and counts of the classes so far, in bytes."""
-        return num_bytes(self.vectors.values()) + 8 * len(self.counts)
+        return sum(vector.nbytes + 8 for vector in self.vectors.values())
 
     def encode(self, graph: Graph, nodes: Tensor) -> Tensor:
         """Return the rows of some nodes, of ``S^K X`` or computed from it, in float64."""
@@ -142,7 +149,7 @@ class StreamingLDA(ClassStatistics):
     @property
     def nbytes(self) -> int:
         """Means and counts of the classes so far, and the scatter; W follows from the seed."""
-        return super().nbytes + num_bytes([self.scatter]) if self.vectors else 0
+        return super().nbytes + self.scatter.nbytes if self.vectors else 0
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
         self.seed = learner.seed

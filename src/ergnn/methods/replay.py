@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ergnn.config.errors import InputError, check_at_least, check_choice
+from ergnn.config.errors import InputError, check_at_least, check_between, check_choice
 from ergnn.config.registry import inherit_options
 from ergnn.data.stream import Task
 from ergnn.engine.losses import MASKED
@@ -60,8 +60,7 @@ def replay_weights(task_size: int, buffer_size: int, scale: LossScale = "sum", b
         beta: fixed β instead of Eq. 2.
     """
     check_choice("loss_scale", scale, LossScale)
-    if beta is not None and not 0.0 < beta < 1.0:
-        raise InputError(f"beta is {beta}; it must lie between 0 and 1")
+    check_between(0, 1, beta=beta)
     if buffer_size == 0:
         return torch.full((task_size,), 1.0 / task_size)
     b = buffer_size / (task_size + buffer_size) if beta is None else beta
@@ -206,11 +205,7 @@ class Replay(SelectorMethod):
 
 
 class BalancedReplay(Replay):
-    """``replay`` with a fixed ``class_balance``.
-
-    Attributes:
-        fixed: the class balance.
-    """
+    """``replay`` with a fixed ``class_balance``."""
 
     supported_heads = ("growing",)
     comparison = Comparison(search={"selector": ("mf*", "random", "herding")})
@@ -227,8 +222,7 @@ class BalancedReplay(Replay):
 class ERACE(BalancedReplay):
     """Experience replay with asymmetric cross-entropy (Caccia et al., 2022).
 
-    The loss of the task's nodes includes only outputs of the task's classes, that of remembered nodes all outputs; see
-    :func:`~ergnn.methods.replay.separate_classes`. This is ``replay`` with ``class_balance=ace``.
+    The loss is that of :func:`~ergnn.methods.replay.separate_classes`: ``replay`` with ``class_balance=ace``.
     """
 
     fixed = "ace"
@@ -238,8 +232,7 @@ class ERACE(BalancedReplay):
 class LogitAdjusted(BalancedReplay):
     """Experience replay with logit adjustment (Menon et al., 2021), the debiasing of DeLoMe (Niu et al., 2024).
 
-    The loss is the cross-entropy of ``z + log π`` with the class shares π of task and buffer; see
-    :func:`~ergnn.methods.replay.adjust_logits`. This is ``replay`` with ``class_balance=logit-adjustment``.
+    The loss is that of :func:`~ergnn.methods.replay.adjust_logits`: ``replay`` with ``class_balance=logit-adjustment``.
     """
 
     fixed = "logit-adjustment"

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ergnn.config.errors import InputError, check_choice
+from ergnn.config.errors import InputError, check_at_least, check_choice
 from ergnn.data.graph import UNLABELED, Graph
 from ergnn.data.stream import Task
 from ergnn.engine.adjacency import adjacency_of
@@ -53,7 +53,7 @@ class Experience:
             x = self.copy.x
             tensors += [x.crow_indices(), x.col_indices(), x.values()] if self.copy.is_sparse else [x]
             tensors += [self.copy.edge_index]
-        return sum(t.numel() * t.element_size() for t in tensors)
+        return sum(tensor.nbytes for tensor in tensors)
 
     def keep(self, index: Tensor, hops: int) -> Experience:
         """Return the nodes at the given positions, and the part of the stored neighborhood within ``hops`` of them."""
@@ -76,12 +76,7 @@ class Experience:
     @property
     def ranks(self) -> Tensor:
         """The rank of each node within its class; the best has rank 0."""
-        order = torch.argsort(self.labels, stable=True)
-        counts = torch.unique_consecutive(self.labels[order], return_counts=True)[1]
-        starts = (counts.cumsum(0) - counts).repeat_interleave(counts)
-        ranks = torch.empty_like(order)
-        ranks[order] = torch.arange(order.numel(), device=order.device) - starts
-        return ranks
+        return torch.from_numpy(_positions([self.labels.cpu().numpy()], [np.arange(len(self))]))
 
 
 @dataclass
@@ -100,8 +95,7 @@ class ExperienceBuffer:
 
     def __post_init__(self) -> None:
         check_choice("replay", self.replay, ReplayMode)
-        if self.hops < 1:
-            raise InputError(f"hops is {self.hops}; an ego graph needs at least 1")
+        check_at_least(1, hops=self.hops)
 
     def __len__(self) -> int:
         return sum(len(one) for one in self.experiences)
@@ -147,12 +141,7 @@ class ExperienceBuffer:
         return before - len(self)
 
     def trim(self, budget_nodes: int | None = None, budget_bytes: int | None = None) -> int:
-        """Evict as few nodes as needed to meet the budget; return how many.
-
-        The next node to evict comes from the class with the most nodes, within it from the task with the most nodes,
-        and is the worst-ranked one there. A hash of node and task breaks ties, so neither old nor new nodes are favored
-        (as in reservoir sampling).
-        """
+        """Evict as few nodes as needed to meet the budget, in the order of :func:`eviction_steps`; return how many."""
         before = len(self)
         evicted = 0 if budget_nodes is None else max(0, before - budget_nodes)
         if self.experiences and (evicted or (budget_bytes is not None and self.nbytes > budget_bytes)):
@@ -203,11 +192,9 @@ class ExperienceBuffer:
 
         ``live`` returns the given graph, the other modes only the stored nodes and their neighbors.
         """
-        first, *others = self.experiences
-        if first.copy is None:
-            return graph, self.nodes
-        joined, ids = replace(self, experiences=others).attach(first.copy)
-        return joined, torch.cat([torch.arange(len(first), device=graph.device), *ids])
+        no_nodes = torch.empty(0, dtype=torch.long, device=graph.device)
+        joined, ids = self.attach(graph if self.replay == "live" else _ego(graph, no_nodes, 0))
+        return joined, torch.cat(ids)
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -259,16 +246,17 @@ def eviction_steps(experiences: list[Experience]) -> Tensor:
     """Return the step at which each node is evicted, from 1, over the nodes of all experiences (on the CPU).
 
     The next node comes from the class with the most nodes, within it from the task with the most nodes, and is the
-    worst-ranked one there; a hash of node and task breaks ties. A node is the worst of its class and task when as many
-    nodes are left there as its position among them, and likewise in its class. So the order is one sort, by the
-    position in the class, then the position in class and task, then rank and hash.
+    worst-ranked one there; a hash of node and task breaks ties, so neither old nor new nodes are favored (as in
+    reservoir sampling). A node is the worst of its class and task when as many nodes are left there as its position
+    among them, and likewise in its class. So the order is one sort, by the position in the class, then the position in
+    class and task, then rank and hash.
     """
     nodes, labels = (torch.cat([getattr(one, key) for one in experiences]).cpu().numpy() for key in COLUMNS[:2])
     task = np.repeat([one.task for one in experiences], [len(one) for one in experiences])
     pairs = zip(nodes.tolist(), task.tolist(), strict=True)
     tie_breaker = np.array([zlib.crc32(f"{node},{task}".encode()) for node, task in pairs])
     place = np.arange(nodes.size)
-    rank = torch.cat([one.ranks for one in experiences]).cpu().numpy()
+    rank = torch.cat([one.ranks for one in experiences]).numpy()
     keys = [rank, tie_breaker, -place]
     keys = [_positions([task, labels], keys), *keys]
     keys = [_positions([labels], keys), *keys]
