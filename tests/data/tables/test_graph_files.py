@@ -25,22 +25,13 @@ NPZ: dict[str, tuple[dict[str, Any], str]] = {
     "no adjacency": ({"labels": np.ones(2)}, "no array 'adj_shape'; found are 'labels'"),
     "columns out of range": (
         CSR | {"adj_indices": np.array([1, 2])},
-        "'adj_…': cannot be read as a CSR matrix (indices must be < 2)",
+        "as a CSR matrix (indices must be < 2)",
     ),
-    "negative columns": (CSR | {"adj_indices": np.array([-1, 0])}, "(indices must be >= 0)"),
     "ends do not rise": (CSR | {"adj_indptr": np.array([0, 3, 2])}, "(indptr must be a non-decreasing sequence)"),
-    "ends too few": (CSR | {"adj_indptr": np.array([0, 2])}, "index pointer size 2 should be 3"),
-    "entries too few": (CSR | {"adj_data": np.ones(1)}, "indices and data should have the same size"),
     "fractions as columns": (CSR | {"adj_indices": np.array([0.5, 1])}, "indices has shape [2] and holds float64"),
     "shape of three": (CSR | {"adj_shape": np.array([2, 2, 2])}, "too many values to unpack (expected 2"),
-    "shape negative": (CSR | {"adj_shape": np.array([-2, -2])}, "elements cannot be negative"),
     "two dimensions": (CSR | {"adj_data": np.ones((2, 1))}, "data has shape [2, 1]"),
-    "complex": (CSR | {"adj_data": np.ones(2, complex)}, "holds complex128"),
-    "labels too few": (
-        CSR | {"labels": np.ones(1, int)},
-        "labels: shape [1] of int64; numbers for each of 2",
-    ),
-    "attributes of others": (CSR | ATTR | {"attr_shape": np.array([3, 3])}, "index pointer size 3 should be 4"),
+    "labels too few": (CSR | {"labels": np.ones(1, int)}, "labels: shape [1] of int64; numbers for each of 2"),
     "attribute nan": (CSR | ATTR | {"attr_data": np.array([np.nan])}, "node 0: feature 2 is nan"),
 }
 

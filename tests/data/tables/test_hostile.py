@@ -1,4 +1,5 @@
-"""Files that were made to do harm are refused with the right message, in a process with a gigabyte of memory."""
+"""Files that were made to do harm are refused with the right message, and mutated files of every format are refused or
+read as an independent reader reads them, in a process with a gigabyte of memory."""
 
 import gzip
 import io
@@ -117,23 +118,26 @@ FILES: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 
 
+def work(folder: Path, count: int, seed: int) -> dict[str, Any]:
+    # the default allocator reserves a gigabyte of address space, most of which it never uses
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+    command = [sys.executable, "-W", "ignore", str(WORKER), str(folder), str(count), str(seed)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, f"crashed with {done.returncode}: {done.stderr[-2000:]}"
+    return json.loads(done.stdout)
+
+
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("hostile")
     (folder / "work").mkdir()
     for name, (make, _) in FILES.items():
         make(folder / "work" / name)
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(WORKER), str(folder), "0", "0"],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    out = work(folder, 0, 0)
     assert sorted(path.name for path in (folder / "work").iterdir()) == sorted(FILES)
     assert not list(folder.glob("**/harm*"))
     assert not list(folder.parent.glob("harm*"))
-    return json.loads(done.stdout)
+    return out
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -144,3 +148,15 @@ def test_it_is_refused_with_the_right_message(name: str, outcomes: dict[str, dic
     if expected != "read":
         assert outcome["said"].startswith("FormatError: ")
         assert name in outcome["said"]
+
+
+@pytest.mark.parametrize(("count", "seed"), [(100, 0), pytest.param(10_000, 1, marks=pytest.mark.slow)])
+def test_mutated_files(count: int, seed: int, tmp_path: Path) -> None:
+    result = work(tmp_path, count, seed)
+    assert result["wrong"] == []
+    read, refused = (sum(counts[what] for counts in result["tally"].values()) for what in ("read", "refused"))
+    assert read + refused == count
+    assert read > count // 50
+    for name, counts in result["tally"].items():
+        assert counts["refused"], f"no mutant of {name} was refused"
+    assert result["grown"] < 1 << 30

@@ -1,6 +1,5 @@
 """Written tables are read back, whatever the ids and labels are."""
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -97,21 +96,6 @@ def test_edges(kind: str, rows: list[tuple[str, str, float]], tmp_path: Path) ->
     np.testing.assert_array_equal(np.ones(len(rows)) if found.weight is None else found.weight, weight)
     assert (found.weight is None) == (set(weight) <= {1.0})
     assert read_edges(path, columns=Columns(ignore=["weight"])).weight is None
-
-
-@QUICK
-@given(table=node_tables())
-def test_csv_files_are_read_the_same_by_other_readers(table: NodeTable, tmp_path: Path) -> None:
-    write_nodes(table, tmp_path / "nodes.csv")
-    with open(tmp_path / "nodes.csv", encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file, strict=True))
-    assert [row["id"] for row in rows] == table.ids.tolist()
-    assert [row.get("label", "") for row in rows] == [label or "" for label in table.labels]
-    with open(tmp_path / "again.csv", "w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), quoting=csv.QUOTE_ALL)
-        writer.writeheader()
-        writer.writerows(rows)
-    assert_same(read_nodes(tmp_path / "again.csv", num_features=table.num_features), table)
 
 
 @st.composite
