@@ -1,10 +1,8 @@
 """Mutated databases: each must be refused with an ergnn error, or read correctly.
 
-    python fuzz.py BASE PLACE SEED COUNT
-
-runs in a process that may take 1 GB of memory, and prints what happened as JSON. Half of the mutations hit bytes of the
-file; the others put wild values into rows and then make the row's checksum right again, as somebody who means harm
-would: of those only a clean end is asked.
+``fuzz`` runs in a process that may take 1 GB of memory. Half of the mutations hit bytes of the file; the others put
+wild values into rows and then make the row's checksum right again, as somebody who means harm would: of those only a
+clean end is asked.
 """
 
 import json
@@ -13,33 +11,21 @@ import resource
 import shutil
 import signal
 import sqlite3
-import sys
+import warnings
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ergnn.config.errors import ErgnnError
+from ergnn.folder import LearnerFolder
+from ergnn.folder.database import FILE, checksum
+from ergnn.lab.run import peak_memory_mb
+
 SHOWN = ["n0", "n17", "n41", "n79"]
-WILD: list[Any] = [
-    -1,
-    0,
-    1,
-    4096,
-    2**31,
-    2**40,
-    2**62,
-    -(2**62),
-    1e308,
-    None,
-    "",
-    "[]",
-    "{}",
-    "null",
-    "../../x",
-    b"",
-    b"\0" * 7,
-]
-FILE = "learner.sqlite"
+WILD: list[Any] = [-1, 0, 1, 4096, 2**31, 2**40, 2**62, -(2**62), 1e308]
+WILD += [None, "", "[]", "{}", "null", "../../x", b"", b"\0" * 7]
 
 
 def mutate_bytes(path: Path, rng: np.random.Generator) -> None:
@@ -66,8 +52,6 @@ def mutate_bytes(path: Path, rng: np.random.Generator) -> None:
 
 def mutate_row(path: Path, rng: np.random.Generator) -> None:
     """Put a wild value into a row, or part of another JSON text, and make the checksum right."""
-    from ergnn.folder.database import checksum
-
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA ignore_check_constraints = ON")
     tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
@@ -102,8 +86,6 @@ def mutate_row(path: Path, rng: np.random.Generator) -> None:
 
 def ask(root: Path) -> Any:
     """Everything a reader asks, and what a writer does with an update that was interrupted."""
-    from ergnn.folder import LearnerFolder
-
     folder = LearnerFolder(root)
     answers = [[ids, names, p.round(4).tolist()] for ids, names, p in folder.predict(SHOWN)]
     answers += [[record["name"], score] for record, score in folder.evaluate()]
@@ -115,13 +97,8 @@ def ask(root: Path) -> Any:
     return json.loads(json.dumps([answers, found]))
 
 
-def main(base: Path, place: Path, seed: int, count: int) -> None:
-    import torch
-
-    from ergnn.config.errors import ErgnnError
-    from ergnn.lab.run import peak_memory_mb
-
-    torch.set_num_threads(1)
+def fuzz(send: Connection, base: Path, place: Path, seed: int, count: int) -> None:
+    warnings.simplefilter("ignore")
     right = {kind: ask(shutil.copytree(base / kind, place / f"right-{kind}")) for kind in ("whole", "begun")}
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmSize"):
@@ -151,8 +128,4 @@ def main(base: Path, place: Path, seed: int, count: int) -> None:
             result["wrong"].append([number, signed, "a file outside of the folder"])
         shutil.rmtree(place / "case")
     result["extra_mb"] = peak_memory_mb() - before
-    print(json.dumps(result))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    send.send(result)

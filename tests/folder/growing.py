@@ -15,19 +15,8 @@ from ergnn.folder.database import FILE
 
 FEATURES = 12
 IDS = [f"n{i}" for i in range(80)]
-QUICK = Settings.from_settings(
-    {
-        **{
-            "method": "replay",
-            "backbone": "gcn",
-            "backbone_options": {"hidden": 4},
-            "epochs": 6,
-            "per_class": 3,
-            "seed": 1,
-        },
-        **{"weight_decay": None, "eval_samples": 200},
-    }
-)
+NETWORK = {"method": "replay", "backbone": "gcn", "backbone_options": {"hidden": 4}, "epochs": 6, "per_class": 3}
+QUICK = Settings.from_settings({**NETWORK, "seed": 1, "weight_decay": None, "eval_samples": 200})
 
 
 def quick(**settings: object) -> Settings:
@@ -42,44 +31,27 @@ def objects(values: Sequence[object]) -> np.ndarray:
 
 
 def make_update(
-    update: int,
-    classes: Sequence[int],
-    *,
-    nodes: int = 40,
-    before: int = 0,
-    seed: int = 0,
-    labeled: float = 0.7,
-    links: int = 3,
+    update: int, classes: Sequence[int], nodes: int = 40, before: int = 0, seed: int = 0, labeled: float = 0.7, links=3
 ) -> tuple[NodeTable, EdgeTable]:
     """Nodes ``n{before}`` on, with some labels, linked among themselves and to earlier ones."""
     rng = np.random.default_rng([seed, update])
     label = rng.choice(np.asarray(classes), nodes)
     x = (rng.random((nodes, FEATURES)) < 0.15).astype(np.float32)
     x[np.arange(nodes), label % FEATURES] = 1.0
-    ids = [f"n{before + i}" for i in range(nodes)]
-    known = rng.random(nodes) < labeled
+    ids, known, count = [f"n{before + i}" for i in range(nodes)], rng.random(nodes) < labeled, links * nodes
     labels = [f"c{c}" if k else None for c, k in zip(label, known, strict=True)]
-    table = NodeTable(objects(ids), objects(labels), features=x)
-    source = rng.integers(before, before + nodes, links * nodes)
-    target = np.where(
-        rng.random(links * nodes) < 0.3,
-        rng.integers(0, before + nodes, links * nodes),
-        rng.integers(before, before + nodes, links * nodes),
-    )
-    names = [[f"n{i}" for i in side] for side in (source, target)]
-    return table, EdgeTable(objects(names[0]), objects(names[1]))
+    source, far = rng.integers(before, before + nodes, count), rng.random(count) < 0.3
+    everyone, new = rng.integers(0, before + nodes, count), rng.integers(before, before + nodes, count)
+    pairs = zip(source, np.where(far, everyone, new), strict=True)
+    return nodes_of(ids, labels, x), edges_of(*((f"n{a}", f"n{b}") for a, b in pairs))
 
 
 def make_updates(
     count: int, *, nodes: int = 40, seed: int = 0, labeled: float = 0.7, links: int = 3
 ) -> list[tuple[NodeTable, EdgeTable]]:
     """Two new classes an update, and from the third update on an old one again."""
-    out = []
-    for i in range(count):
-        classes = [2 * i, 2 * i + 1] + ([0] if i >= 2 else [])
-        made = make_update(i, classes, nodes=nodes, before=i * nodes, seed=seed, labeled=labeled, links=links)
-        out.append(made)
-    return out
+    more = {"nodes": nodes, "seed": seed, "labeled": labeled, "links": links}
+    return [make_update(i, [2 * i, 2 * i + 1, *[0] * (i >= 2)], before=i * nodes, **more) for i in range(count)]
 
 
 def write_tables(stem: Path, nodes: NodeTable, edges: EdgeTable) -> tuple[Path, Path]:

@@ -10,7 +10,7 @@ import pytest
 from ergnn.cli.main import main
 from ergnn.config.errors import BusyError, FolderError, InputError
 from ergnn.folder import LearnerFolder, Settings, versions
-from ergnn.folder.certificate import find_bytes
+from ergnn.folder.certificate import find_bytes, make_certificate
 from ergnn.folder.database import transaction, writing
 from ergnn.folder.spool import Spool
 from folder.growing import edges_of, make_updates, nodes_of, objects, quick, tables, x_of
@@ -103,21 +103,6 @@ def test_a_purge_is_completed_once_no_one_reads(folder: LearnerFolder, monkeypat
             folder.forget(GONE, purge=True)
     assert main(["forget", str(folder.root), "--purge", "--nodes", ids_file(folder)]) == 0
     assert not traces(folder)
-
-
-def test_waiting_updates_that_name_purged_nodes_fail(folder: LearnerFolder) -> None:
-    spool, jobs = Spool(folder.root), []
-    for names in (GONE, ["n1"]):
-        with spool.incoming() as directory:
-            rows = [",".join([name, *map(str, row)]) for name, row in zip(names, x_of(2), strict=False)]
-            (directory / "nodes.csv").write_text(
-                "\n".join(["id," + ",".join(f"f{i}" for i in range(12)), *rows]) + "\n"
-            )
-            jobs.append(spool.add(directory, "observe"))
-    folder.forget(GONE, purge=True)
-    assert not traces(folder)
-    assert [job.state for job in Spool(folder.root).jobs.values()] == ["failed", "queued"]
-    assert "purged" in str(Spool(folder.root).jobs[1].error)
 
 
 def test_without_training_nodes_no_row_is_cached(tmp_path: Path) -> None:
@@ -246,6 +231,5 @@ def test_forgetting_before_purging(folder: LearnerFolder) -> None:
     with pytest.raises(InputError, match="'n3' is in the graph; forget it before purging"):
         folder.purge(["n3"])
     folder.forget(GONE)
-    with pytest.raises(FolderError, match="no certificate, as bytes of removed nodes are in learner"):
-        folder._certify(folder.root / "certificate.json", 1, {GONE[0]: []})
-    assert not (folder.root / "certificate.json").exists()
+    with folder.snapshot() as snapshot, pytest.raises(FolderError, match="as bytes of removed nodes are in learner"):
+        make_certificate(snapshot, 1, {GONE[0]: []})

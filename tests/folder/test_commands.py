@@ -264,15 +264,6 @@ def test_they_agree_after_an_update_without_held_out_nodes(
     assert [float(value) for value in shown] == pytest.approx([100 * value for value in expected], abs=0.006)
 
 
-def test_a_class_with_one_labeled_node_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root = str(tmp_path / "d")
-    main(["init", root, "--method", "replay", "--backbone", "mlp", "--epochs", "1"])
-    rows = [f"n{i},{'ab'[i % 2]},{i}" for i in range(20)]
-    (tmp_path / "n.csv").write_text("\n".join(["id,label,f", *rows, "m,lonely,1"]) + "\n")
-    assert main(["observe", root, "--nodes", str(tmp_path / "n.csv")]) == 0
-    assert "note: class 'lonely' has one labeled node and cannot be scored" in capsys.readouterr().err
-
-
 def test_observe_shows_progress_with_the_time_left_on_a_terminal(
     files: list[tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,8 +332,6 @@ def test_evaluate_forget_rollback_and_export(root: str, tmp_path: Path, capsys: 
         (["init", "{root}2", "--method", "replay", "--selector", "best"], "unknown selector 'best'"),
         (["init", "{root}2", "--method", "replay", "--backbone-options", "wings=2"], "wings"),
         (["init", "{root}2", "--val", "0.7", "--test", "0.4"], "it must be below 1"),
-        (["init", "{root}2", "--keep", "0"], "keep is 0"),
-        (["init", "{root}2", "--max-nodes", "0"], "limit on nodes is 0"),
         (["rollback", "{root}", "--to", "99"], "version 99 is not kept"),
     ],
 )

@@ -2,15 +2,14 @@
 
 import csv
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ergnn.folder import LearnerFolder
+from folder.forks import run_command
 from folder.growing import make_updates, quick, tables, write_tables
-from folder.zygote import Zygote
 
 SAME = ("blobs", "remembered", "classes", "nodes", "labels", "adjacency", "settings")
 
@@ -19,8 +18,7 @@ class Scene:
     """A folder after two updates, the files of a third, and how it ends when nothing goes wrong."""
 
     def __init__(self, place: Path) -> None:
-        self.place, self.zygote = place, Zygote()
-        self.base = place / "base"
+        self.place, self.base = place, place / "base"
         updates = make_updates(3, nodes=60)
         folder = LearnerFolder.create(self.base, quick(epochs=12))
         for nodes, edges in updates[:2]:
@@ -45,11 +43,11 @@ class Scene:
     def observe(self, folder: Path, *, seconds: float = 0, files: bool = True, **kill: float) -> dict:
         """Observe the third update, or go on with it; ``seconds`` between checkpoints."""
         given = ["--nodes", self.files[0], "--edges", self.files[1]] if files else ["--resume"]
-        return self.zygote.run("observe", folder, *given, "--checkpoint-seconds", seconds, "--quiet", **kill)
+        return run_command("observe", folder, *given, "--checkpoint-seconds", seconds, "--quiet", **kill)
 
     def predict(self, folder: Path) -> list[list[str]]:
         out = self.place / "predictions.csv"
-        answer = self.zygote.run("predict", folder, "--nodes", self.ids, "-o", out)
+        answer = run_command("predict", folder, "--nodes", self.ids, "-o", out)
         assert answer["status"] == 0, answer
         with open(out, newline="") as file:
             return list(csv.reader(file))
@@ -82,10 +80,8 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    scene = Scene(tmp_path_factory.mktemp("kill"))
-    yield scene
-    scene.zygote.close()
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    return Scene(tmp_path_factory.mktemp("kill"))
 
 
 def test_killed_at_random_moments(scene: Scene) -> None:
@@ -126,10 +122,10 @@ def test_resuming_goes_on_within_the_task(scene: Scene) -> None:
 def test_another_update_must_wait_until_the_first_is_finished_or_dropped(scene: Scene) -> None:
     folder = scene.fresh("other")
     assert scene.observe(folder, kill_at=scene.events // 2)["status"] == -9
-    answer = scene.zygote.run("observe", folder, "--edges", scene.files[1])
+    answer = run_command("observe", folder, "--edges", scene.files[1])
     assert answer["status"] == 2
     assert "is unfinished" in answer["error"]
-    assert scene.zygote.run("observe", folder, "--discard")["status"] == 0
+    assert run_command("observe", folder, "--discard")["status"] == 0
     assert not tables(LearnerFolder(folder))["progress"]
     assert scene.observe(folder)["status"] == 0
     assert scene.read(folder) == scene.end

@@ -138,22 +138,6 @@ def test_the_largest_weight_of_an_edge_counts_and_the_record_says_so(tmp_path: P
         folder.observe(edges=edges(-1.0))
 
 
-def test_a_folder_from_before_weights_is_read_and_extended(tmp_path: Path) -> None:
-    made = History(0)
-    folder = LearnerFolder.create(tmp_path / "learner", Settings.from_settings({"scale": "rows"}))
-    first, second = made.edges(NODES, weighted=False), made.edges(NODES, weighted=True)
-    folder.observe(made.nodes(range(NODES)), first)
-    connection = sqlite3.connect(folder.root / FILE)
-    connection.execute("ALTER TABLE adjacency DROP COLUMN weights")
-    connection.execute("PRAGMA user_version = 3")
-    connection.close()
-    assert folder.check() == []
-    folder.observe(edges=second)
-    np.testing.assert_allclose(
-        probabilities(folder, IDS), made.expected([first, second], [*range(NODES)]), rtol=0, atol=SINGLE
-    )
-
-
 def test_a_damaged_weight_is_detected(tmp_path: Path) -> None:
     made = History(0)
     folder = LearnerFolder.create(tmp_path / "learner")

@@ -110,10 +110,8 @@ def buffer_rows(snapshot: Snapshot) -> list[dict[str, Any]]:
         names, update = snapshot.graph.names(learned.nodes.cpu().numpy()), update_of.get(learned.task, learned.task) + 1
         columns = (learned.labels.tolist(), learned.scores.tolist(), learned.ranks.tolist())
         for name, label, score, rank in zip(names, *columns, strict=True):
-            row = {"id": name, "class": snapshot.classes[label], "update": update}
-            rows.append(
-                row | ({"score": None, "rank": None} if math.isnan(score) else {"score": score, "rank": rank + 1})
-            )
+            row = {"id": name, "class": snapshot.classes[label], "update": update, "score": None, "rank": None}
+            rows.append(row if math.isnan(score) else {**row, "score": score, "rank": rank + 1})
     return rows
 
 
@@ -149,10 +147,9 @@ def update_drift(snapshot: Snapshot, first_new: int) -> dict[str, Any] | None:
         sides = [sample_nodes(snapshot.graph, rng, start, stop) for start, stop in pairwise(ends)]
     if min(map(len, sides)) < MIN_NODES:
         return None
-    rows_of_aspects = aspects(snapshot, snapshot.graph, np.concatenate(sides), scored)
-    halves = (slice(None, len(sides[0])), slice(len(sides[0]), None))
-    reference, new = ({name: rows[half] for name, rows in rows_of_aspects.items()} for half in halves)
-    return drift_test(reference, new, seed=snapshot.settings.seed).to_dict()
+    both, count = aspects(snapshot, snapshot.graph, np.concatenate(sides), scored), len(sides[0])
+    halves = ({name: rows[half] for name, rows in both.items()} for half in (slice(count), slice(count, None)))
+    return drift_test(*halves, seed=snapshot.settings.seed).to_dict()
 
 
 def sample_nodes(graph: LabeledGraph, rng: np.random.Generator, start: int, stop: int, most: int = SAMPLES) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -48,13 +48,11 @@ class LearnerFolder:
         """Create a folder for a new learner."""
         root, settings = Path(root), settings or Settings()
         resolve(settings.config)  # a closed form does not look at its backbone
-        learner = make_learner(settings)
-        state = {"num_features": settings.num_features, "dense": None, "feature_names": None, "digest": ""}
-        empty = Version(state=state)
+        learner, state = make_learner(settings), {"num_features": settings.num_features, "digest": ""}
+        empty = Version(state={**state, "dense": None, "feature_names": None})
         with database.created(root) as connection:
             insert(connection, "settings", ((name, to_json(value)) for name, value in settings.settings().items()))
-            graph = StoredGraph(connection, empty)
-            write_snapshot(Snapshot(root, connection, settings, empty, [], [], graph, learner))
+            write_snapshot(Snapshot(root, connection, settings, empty, [], [], StoredGraph(connection, empty), learner))
         return cls(root)
 
     @property
@@ -108,9 +106,7 @@ class LearnerFolder:
         """
         nodes, edges = self._tables(nodes, edges)
         digest = tables_digest(nodes, edges)
-        with self._writing() as (base, staged):
-            if staged is not None and staged["digest"] != digest:
-                raise self._unfinished(staged, "adding another one")
+        with self._writing("adding another one", digest) as (base, staged):
             if staged is None:
                 if base.records and base.version.state["digest"] == digest:
                     return {**base.records[-1], "again": True}
@@ -286,13 +282,15 @@ class LearnerFolder:
             return report
         traces = self.purge(ids)
         if certificate is not None:
-            self._certify(Path(certificate), before, traces)
+            with self.snapshot() as snapshot:
+                certified = make_certificate(snapshot, before, traces)
+            with database.writing(self.root) as connection, transaction(connection):
+                versions.add_log(connection, "purge", nodes=len(traces), certificate=certified["digest"])
+            write_file(Path(certificate), json.dumps(certified, indent=1).encode())
         return {**report, "skipped": len(ids) - len(present), "purged": len(traces), "older_versions": []}
 
     def _forget(self, ids: Sequence[str], retrain: bool) -> dict[str, Any]:
-        with self._writing() as (base, staged):
-            if staged is not None:
-                raise self._unfinished(staged, "forgetting nodes")
+        with self._writing("forgetting nodes") as (base, _):
             connection, old, exact = base.connection, base.version, base.learner.exact
             nodes = np.unique(find_all(base.graph, ids))
             if not len(nodes):
@@ -311,9 +309,8 @@ class LearnerFolder:
                     state={**old.state, "digest": ""},
                 )
                 version = fitted_version(connection, version, exact)
-                after, report = base.forget(
-                    nodes, version, make_learner(base.settings) if retrain and not exact else None
-                )
+                new = make_learner(base.settings) if retrain and not exact else None
+                after, report = base.forget(nodes, version, new)
                 changed = [now for now, before in zip(after.records, base.records, strict=True) if now != before]
                 write_snapshot(after, changed)
                 versions.add_log(connection, "forget", nodes=len(nodes), retrained=retrain)
@@ -332,9 +329,7 @@ class LearnerFolder:
         Returns:
             The ids of the nodes, and their features as they were stored, if they still were.
         """
-        with self._writing() as (base, staged):
-            if staged is not None:
-                raise self._unfinished(staged, "purging")
+        with self._writing("purging") as (base, _):
             connection = base.connection
             present = [name for name, node in zip(ids, base.graph.find(ids), strict=True) if node >= 0]
             if present:
@@ -349,14 +344,6 @@ class LearnerFolder:
                 clear_names(base, traces)
             versions.scrub(connection, self.root)
             return traces
-
-    def _certify(self, path: Path, before: int, traces: Mapping[str, Collection[bytes]]) -> None:
-        """Write the certificate of a purge, and note its digest in the log."""
-        with self.snapshot() as snapshot:
-            certificate = make_certificate(snapshot, before, traces)
-        with database.writing(self.root) as connection, transaction(connection):
-            versions.add_log(connection, "purge", nodes=len(traces), certificate=certificate["digest"])
-        write_file(path, json.dumps(certificate, indent=1).encode())
 
     def verify(self, certificate: str | Path) -> dict[str, str | None]:
         """Check a certificate of :meth:`forget` again; returns each statement, and what contradicts it, if anything."""
@@ -387,10 +374,9 @@ class LearnerFolder:
         with database.writing(self.root) as connection:
             current, newest = versions.current_version(connection)
             kept = versions.kept_versions(connection)
-            older = [number for number in kept if number < current]
-            if version is None and not older:
+            wanted = max((number for number in kept if number < current), default=None) if version is None else version
+            if wanted is None:
                 raise FolderError(f"{self.root}: version {current} is the oldest that is kept")
-            wanted = older[-1] if version is None else version
             versions.read_version(connection, wanted)
             with transaction(connection):
                 versions.drop_after(connection, kept[-1])  # an unfinished update
@@ -399,15 +385,20 @@ class LearnerFolder:
         return wanted
 
     @contextmanager
-    def _writing(self) -> Iterator[tuple[Snapshot, dict[str, Any] | None]]:
-        """The current version on the connection of the only writer, and the unfinished update."""
+    def _writing(self, action: str = "", digest: str = "") -> Iterator[tuple[Snapshot, dict[str, Any] | None]]:
+        """The current version on the connection of the only writer, and the unfinished update.
+
+        Args:
+            action: what is refused while an update is unfinished; by default nothing is.
+            digest: of the only update that may be unfinished.
+        """
         with database.writing(self.root) as connection:
-            yield open_snapshot(self.root, connection=connection), snapshots.read_staged(connection)
+            base, staged = open_snapshot(self.root, connection=connection), snapshots.read_staged(connection)
+            if action and staged is not None and staged["digest"] != digest:
+                advice = f"continue it (observe --resume) or discard it (observe --discard) before {action}"
+                raise FolderError(f"{self.root}: update {staged['record']['name']!r} is unfinished; {advice}")
+            yield base, staged
 
     def _discard(self, base: Snapshot) -> None:
         with transaction(base.connection):
             versions.drop_after(base.connection, base.version.number)
-
-    def _unfinished(self, staged: dict[str, Any], what: str) -> FolderError:
-        advice = "continue it (observe --resume) or discard it (observe --discard)"
-        return FolderError(f"{self.root}: update {staged['record']['name']!r} is unfinished; {advice} before {what}")

@@ -77,10 +77,12 @@ class Update:
     @property
     def counts(self) -> dict[str, int]:
         """New nodes and edges, newly labeled nodes by split, corrected labels, and nodes with other features."""
-        splits = {split: int((self.labels[2] == i).sum()) for i, split in enumerate(SPLITS)}
-        counts = {"nodes": len(self.ids) - len(self.changed), "edges": self.edges.shape[1] - self.reweighted, **splits}
-        changes = {"corrected": len(self.corrected[0]), "changed": len(self.changed), "reweighted": self.reweighted}
-        return {**counts, **changes}
+        return {
+            "nodes": len(self.ids) - len(self.changed),
+            "edges": self.edges.shape[1] - self.reweighted,
+            **{split: int((self.labels[2] == i).sum()) for i, split in enumerate(SPLITS)},
+            **{"corrected": len(self.corrected[0]), "changed": len(self.changed), "reweighted": self.reweighted},
+        }
 
     def notes(self, known: Sequence[str]) -> list[str]:
         """What the user should know: classes that cannot be scored or are new, and columns that are not read."""
