@@ -337,25 +337,6 @@ def same_state(one: Learner, two: Learner) -> bool:
     return torch.equal(a["nodes"], b["nodes"]) and torch.equal(a["solution"]["weight"], b["solution"]["weight"])
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"lam": 0.0}, "lam is 0"),
-        ({"memory": "rows"}, "memory"),
-        ({"per_class": 0}, "per_class is 0"),
-        ({"kernel": "cubic"}, "kernel"),
-        ({"kernel": "rbf", "memory": "statistics"}, "kernel is 'rbf'"),
-        ({"sketch": "big"}, "sketch is 'big'"),
-        ({"sketch": 0}, "sketch is 0"),
-        ({"feature_map": "walks"}, "feature map"),
-        ({"feature_map": "ppr", "map_options": {"alpha": 2.0}}, "alpha is 2"),
-    ],
-)
-def test_wrong_options_are_refused(options: dict[str, object], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        Learner("sgc", "analytic", **options)
-
-
 def test_a_graph_that_lost_labeled_nodes_is_refused() -> None:
     graph = random_graph(n=40, classes=2)
     learner = learned(TaskStream.from_classes(graph))

@@ -101,47 +101,6 @@ def stream() -> TaskStream:
     return TaskStream.from_classes(random_graph(n=60, classes=6, seed=3), classes_per_task=2)
 
 
-def test_parameters_equal_a_plain_loop_with_one_penalty_per_task() -> None:
-    """Compare with a plain loop that stores one Fisher diagonal and one set of parameters per task."""
-    lam, lr, epochs = 5.0, 0.2, 10
-    graph = random_graph(n=60, classes=6, seed=3)
-    tasks = TaskStream.from_classes(graph, classes_per_task=2)
-    model = model_of("gcn", 8, [], seed=2, dtype=torch.float32)
-    options = {"head": "shared", "epochs": epochs, "lr": lr, "optimizer": "sgd", "weight_decay": 0.0}
-    learner = Learner(model, EWC(lam), **options)  # type: ignore[arg-type]
-    plain = copy.deepcopy(model)
-    plain.add_head(2)
-    past: list[tuple[dict[str, Tensor], dict[str, Tensor]]] = []
-    for task in tasks:
-        learner.observe(task)
-        if not past:
-            plain.load_state_dict(learner.model.state_dict())
-        else:
-            optimizer = torch.optim.SGD(plain.parameters(), lr=lr)
-            for _ in range(epochs):
-                optimizer.zero_grad()
-                out = plain(graph.x, task.graph.edge_index)[task.train]
-                F.cross_entropy(out, task.targets(task.train)).backward()
-                optimizer.step()
-                with torch.no_grad():
-                    for name, value in plain.named_parameters():
-                        pull = sum(fisher[name] * anchor[name] for fisher, anchor in past)
-                        stiffness = sum(fisher[name] for fisher, _ in past)
-                        value.copy_((value + lr * lam * pull) / (1 + lr * lam * stiffness))
-        zeros = torch.zeros(task.train.numel(), 1, dtype=torch.long)
-        own = Examples(task.graph, task.train, zeros, task.targets(task.train), torch.ones(task.train.numel()))
-        anchor = {name: value.detach().clone() for name, value in plain.named_parameters()}
-        past.append((brute_force_fisher(plain, own), anchor))
-    moved = parameters(learner) - torch.cat([value.flatten() for value in past[0][1].values()])
-    assert float(moved.norm()) > 0.1
-    for name, value in learner.model.named_parameters():
-        assert_near(value, dict(plain.named_parameters())[name], 1e-4)
-
-
-def parameters(learner: Learner) -> Tensor:
-    return torch.cat([value.detach().flatten() for value in learner.model.parameters()])
-
-
 def test_the_head_of_a_task_is_penalized_by_that_task_only() -> None:
     learner = Learner("gcn", EWC(1.0), head="per-task", epochs=2)
     tasks = stream()

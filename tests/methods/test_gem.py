@@ -90,11 +90,6 @@ def test_a_margin_bounds_the_dual_and_the_constraints_still_hold(
     assert 0.5 * np.sum(got**2) / size <= dual.fun + 1e-6
 
 
-def test_a_feasible_gradient_is_unchanged() -> None:
-    gradient = torch.tensor([1.0, 2.0])
-    assert project(gradient, torch.tensor([[1.0, 0.0], [0.0, 3.0]]), margin=0.5) is gradient
-
-
 def stream() -> TaskStream:
     return TaskStream.from_classes(random_graph(n=60, classes=6, seed=3), classes_per_task=2)
 
@@ -151,13 +146,6 @@ def test_agem_equals_gem_with_one_memory(size: int, seed: int) -> None:
     got = project_on_average(gradient, reference)
     assert torch.allclose(got, project(gradient, reference.unsqueeze(0)), atol=1e-9)
     assert float(got @ reference) >= -1e-9
-
-
-def test_two_gradients_by_hand() -> None:
-    assert project_on_average(torch.tensor([1.0, -1.0]), torch.tensor([0.0, 2.0])).tolist() == [1.0, 0.0]
-    kept = torch.tensor([1.0, 1.0])
-    assert project_on_average(kept, torch.tensor([0.0, 2.0])) is kept
-    assert project_on_average(kept, torch.zeros(2)) is kept
 
 
 def agem_learned(sample: int, seed: int) -> tuple[Learner, TaskStream]:
