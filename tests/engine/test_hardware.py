@@ -18,7 +18,7 @@ from graphs import random_graph
 @pytest.fixture(autouse=True)
 def two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Two threads, as in a process in which no command has run yet."""
-    monkeypatch.setattr(hardware, "_told", ContextVar("told", default=False))
+    monkeypatch.setattr(hardware, "_threads_are_set", ContextVar("threads_are_set", default=False))
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield

@@ -137,7 +137,7 @@ def test_mini_batches_equal_a_plain_loop(name: str, heads: int, own: int) -> Non
     model, examples = example_rows(name, heads)
     plain, start = copy.deepcopy(model), copy.deepcopy(model)
     training = Training(3, lr=0.1, weight_decay=0.01, optimizer="sgd", batch_size=5)
-    train(make_objective([model], [examples]), training, seeds=[2], task=1, own=own)
+    train(make_objective([model], [examples]), training, seeds=[2], task=1, task_size=own)
     optimizer = torch.optim.SGD(plain.parameters(), lr=0.1, weight_decay=0.01)
     for value in plain.parameters():  # weight decay also applies to heads that a batch does not use
         value.grad = torch.zeros_like(value)
@@ -247,7 +247,7 @@ def test_resuming_gives_the_same_bits(optimizer: str, batch_size: int | None) ->
         model, examples = example_rows("gat")
         objective = make_objective([model], [examples.weighted(1 / len(examples))])
         state = None if resume is None else states[resume]
-        train(objective, training, [3], 1, lambda now: states.append(now.state_dict()), own=14, resume=state)
+        train(objective, training, [3], 1, lambda now: states.append(now.state_dict()), task_size=14, resume=state)
         results.append({name: value.clone() for name, value in model.state_dict().items()})
     assert [state["epoch"] for state in states[:7]] == list(range(1, 8))
     assert len(states) == 7 + 6 + 3 + 0

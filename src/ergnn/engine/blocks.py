@@ -111,9 +111,9 @@ def make_block(
         adj = adj.without_loops() if looped else adj
         row, source, count = sample_neighbors(adj, nodes, fanout, replace, key)
         if aggregation.weighted:
-            weight, own = _weights(aggregation, adj, nodes, row, source, None if fanout == ALL else count)
+            weight, of_loop = _weights(aggregation, adj, nodes, row, source, None if fanout == ALL else count)
             if looped:
-                row, source, weight = merge_loops(row, count, source, nodes, weight, own)
+                row, source, weight = merge_loops(row, count, source, nodes, weight, of_loop)
             weight = weight.to(dtype)
         else:
             row, source = merge_loops(row, count, source, nodes) if looped else (row, source)
@@ -142,12 +142,12 @@ def _weights(
     """
     loop, degree = int(aggregation.self_loops), adj.degrees(nodes)
     looped_degree = (degree + loop).to(torch.float64)
-    own = torch.ones_like(looped_degree) if aggregation.target is None else aggregation.target(looped_degree)
-    weight = (own if count is None else own * (degree / count.to(torch.float64))).index_select(0, row)
+    of_loop = torch.ones_like(looped_degree) if aggregation.target is None else aggregation.target(looped_degree)
+    weight = (of_loop if count is None else of_loop * (degree / count.to(torch.float64))).index_select(0, row)
     if aggregation.source is not None:
         weight = aggregation.source((adj.degrees(source) + loop).to(torch.float64)) * weight
-        own = own * aggregation.source(looped_degree)
-    return weight, own
+        of_loop = of_loop * aggregation.source(looped_degree)
+    return weight, of_loop
 
 
 def relabel(keys: Tensor, size: int) -> tuple[Tensor, Tensor]:

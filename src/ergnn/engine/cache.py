@@ -83,7 +83,7 @@ class Cache(Generic[V]):
 def version_of(source: Any) -> Hashable:
     """Return a value that changes with every in-place operation on a tensor, or on a tensor of a graph."""
     if isinstance(source, Graph):
-        return tuple(version_of(part) for part in (source.x, source.edge_index, source.y, source.edge_weight))
+        return tuple(version_of(tensor) for tensor in (source.x, source.edge_index, source.y, source.edge_weight))
     if isinstance(source, CsrEdges):
         return version_of(source.rowptr), version_of(source.col)
     return source._version if isinstance(source, Tensor) and not source.is_inference() else 0

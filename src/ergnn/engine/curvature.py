@@ -42,8 +42,8 @@ def flatten_models(params: ParamDict, models: int) -> Tensor:
 def unflatten(vector: Tensor, like: ParamDict) -> ParamDict:
     """Invert :func:`flatten` or :func:`flatten_models`."""
     rows = torch.atleast_2d(vector)
-    parts = rows.split([value.numel() // rows.size(0) for value in like.values()], dim=1)
-    return {name: part.reshape(value.shape) for part, (name, value) in zip(parts, like.items(), strict=True)}
+    columns = rows.split([value.numel() // rows.size(0) for value in like.values()], dim=1)
+    return {name: entries.reshape(value.shape) for entries, (name, value) in zip(columns, like.items(), strict=True)}
 
 
 def gradient(objective: Objective, params: ParamDict, weights: Tensor) -> Tensor:
@@ -71,13 +71,13 @@ class Linearization:
             self._probe = torch.zeros_like(self._logits, requires_grad=True)
             pulled = gradients(self._logits, self._leaves, self._probe, create_graph=True)
         # parameters that no score depends on have no derivative
-        self._pulled = {name: part for name, part in pulled.items() if part.requires_grad}
+        self._pulled = {name: value for name, value in pulled.items() if value.requires_grad}
         self.logits = self._logits.detach()
 
     def forward(self, vector: Tensor) -> Tensor:
         """Compute ``J v``: ``Jᵀu`` is linear in ``u``, so this is its derivative in ``u`` along ``v``."""
-        parts = unflatten(vector, self._leaves)
-        along = [parts[name] for name in self._pulled]
+        by_name = unflatten(vector, self._leaves)
+        along = [by_name[name] for name in self._pulled]
         return torch.autograd.grad(list(self._pulled.values()), self._probe, along, retain_graph=True)[0]
 
     def backward(self, u: Tensor) -> Tensor:
@@ -235,7 +235,7 @@ def influence_together(
     params, models = objective.parameters(), len(objective.sizes)
     at = Linearization(objective, params)
     inner = gauss_newton_product(objective, params, at)
-    weights = torch.stack([own.sum() for own in objective.weights.split(objective.sizes)])
+    weights = torch.stack([of_model.sum() for of_model in objective.weights.split(objective.sizes)])
 
     def product(rows: Tensor) -> Tensor:
         shift = (damping * weights + l2).to(rows).unsqueeze(1)

@@ -13,10 +13,11 @@ to rounding, except for dropout: each rank draws its own masks.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -26,6 +27,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from ergnn.config.errors import ErgnnError, InputError
 from ergnn.engine.losses import Objective, ParamDict
@@ -64,8 +66,8 @@ class Ranks:
         """Return the examples of an objective that this rank computes."""
         if self.size == 1:
             return objective
-        every = torch.arange(objective.weights.numel(), device=objective.weights.device)
-        return objective.batch(*self.pick(every, objective.weights))
+        positions = torch.arange(objective.weights.numel(), device=objective.weights.device)
+        return objective.batch(*self.pick(positions, objective.weights))
 
     def pick(self, index: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         """Return this rank's positions and weights of a batch."""
@@ -193,7 +195,7 @@ def _number(name: str, default: int | None = None) -> int:
 
 def broadcast(value: T) -> T:
     """Broadcast the value of rank 0 to all ranks; tensors arrive on the CPU."""
-    values: list[Any] = [_on_cpu(value)]
+    values: list[Any] = [tree_map_only(Tensor, lambda tensor: tensor.detach().cpu(), value)]
     dist.broadcast_object_list(values, src=0)
     return values[0]
 
@@ -217,29 +219,19 @@ def check_agreement(ranks: Ranks, what: str, value: Any) -> None:
 
 
 def digest(value: Any) -> str:
-    """Compute the SHA-256 of tensors, numbers, strings, and lists and mappings of them.
+    """Compute the SHA-256 of tensors, numbers, strings, and lists and dictionaries of them.
 
     >>> digest({"a": torch.zeros(2), "b": [1, None]}) == digest({"b": [1, None], "a": torch.zeros(2)})
     True
     >>> digest([0.0]) == digest([-0.0])
     False
     """
-    return hashlib.sha256(repr(_comparable(value)).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=_described).encode()).hexdigest()
 
 
-def _comparable(value: Any) -> Any:
-    """Return numbers, strings and collections that have the same ``repr`` if the values are bitwise equal."""
-    if isinstance(value, Tensor):
-        entries = value.detach().to_dense().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
-        return str(value.dtype), tuple(value.shape), str(value.layout), hashlib.sha256(entries).hexdigest()
-    if isinstance(value, Mapping):
-        return {key: _comparable(value[key]) for key in sorted(value, key=str)}
-    return [_comparable(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _on_cpu(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.detach().cpu()
-    if isinstance(value, Mapping):
-        return {key: _on_cpu(inner) for key, inner in value.items()}
-    return [_on_cpu(inner) for inner in value] if isinstance(value, list) else value
+def _described(value: Any) -> Any:
+    """Return a description of a value that JSON does not have, equal if tensors are bitwise equal."""
+    if not isinstance(value, Tensor):
+        return repr(value)
+    entries = value.detach().to_dense().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+    return str(value.dtype), tuple(value.shape), str(value.layout), hashlib.sha256(entries).hexdigest()

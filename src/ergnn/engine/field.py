@@ -104,10 +104,10 @@ def make_field(
         features = blocks.propagate(graph, model.propagated_hops, nodes, owner)
     if not blocks.linked:
         return Field(features, layers, take, head, models)
-    same = take.numel() == nodes.numel() and torch.equal(take, torch.arange(take.numel(), device=take.device))
     rows = layers[-1].dst.count if layers else int(nodes.numel())
-    every = torch.arange(take.numel() + 1, device=take.device)
-    return Field(features, layers, None if same else Links(every, take.int(), rows), head, models, linked=True)
+    rowptr = torch.arange(take.numel() + 1, device=take.device)
+    same = take.numel() == nodes.numel() and torch.equal(take, rowptr[:-1])
+    return Field(features, layers, None if same else Links(rowptr, take.int(), rows), head, models, linked=True)
 
 
 class _Blocks:

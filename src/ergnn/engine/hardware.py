@@ -19,7 +19,7 @@ from ergnn.data.graph import Graph
 SMALL_WORK = 10_000_000
 """Below as many features and edges, one thread is as fast as several, and much faster on a busy machine."""
 
-_told: ContextVar[bool] = ContextVar("told", default=False)
+_threads_are_set: ContextVar[bool] = ContextVar("threads_are_set", default=False)
 
 
 def find_device(device: torch.device | str) -> torch.device:
@@ -37,7 +37,7 @@ def find_device(device: torch.device | str) -> torch.device:
 
 def set_threads(count: int) -> None:
     """Compute on a number of CPU threads from now on, for work of any size."""
-    _told.set(True)
+    _threads_are_set.set(True)
     torch.set_num_threads(count)
 
 
@@ -52,17 +52,17 @@ def use_threads(count: int | None, *graphs: Graph) -> Iterator[None]:
     """
     before = torch.get_num_threads()
     if count is None:
-        small = not _told.get() and sum(size_of(graph) for graph in graphs) < SMALL_WORK
+        small = not _threads_are_set.get() and sum(size_of(graph) for graph in graphs) < SMALL_WORK
         count = 1 if small else before
     elif count < 1:
         raise InputError(f"threads is {count}; it must be 1 or more")
-    token = _told.set(True)
+    token = _threads_are_set.set(True)
     torch.set_num_threads(count)
     try:
         yield
     finally:
         torch.set_num_threads(before)
-        _told.reset(token)
+        _threads_are_set.reset(token)
 
 
 def size_of(graph: Graph) -> int:

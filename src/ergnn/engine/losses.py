@@ -123,11 +123,11 @@ class Objective(ABC):
     def joint_extras(self) -> dict[str, Tensor] | None:
         """Extras of all examples, if the losses of all models are known to be the same function; otherwise None."""
         extras = [examples.extras for examples in self.examples]
-        shapes = [{name: value.shape[1:] for name, value in each.items()} for each in extras]
+        shapes = [{name: value.shape[1:] for name, value in of_model.items()} for of_model in extras]
         keys = [loss_key(examples.loss) for examples in self.examples]
         if keys[0] is None or any(key != keys[0] for key in keys) or any(shape != shapes[0] for shape in shapes):
             return None
-        return {name: torch.cat([each[name] for each in extras]) for name in extras[0]}
+        return {name: torch.cat([of_model[name] for of_model in extras]) for name in extras[0]}
 
     @property
     def joins_losses(self) -> bool:
@@ -140,7 +140,7 @@ class Objective(ABC):
             return cross_entropy(logits, self.targets, {})
         if self.joins_losses and self.joint_extras is not None:
             return self.examples[0].loss(logits, self.targets, self.joint_extras)
-        pairs = zip(self.examples, logits.split([len(examples) for examples in self.examples]), strict=True)
+        pairs = zip(self.examples, logits.split(self.sizes), strict=True)
         return torch.cat([examples.losses(scores) for examples, scores in pairs])
 
     def losses(self, params: ParamDict, keys: Tensor | None = None) -> Tensor:
@@ -161,7 +161,7 @@ class Objective(ABC):
             return losses.sum().view(1)
         if losses.is_cuda:  # one operation instead of one per model
             return losses.new_zeros(len(sizes)).index_add(0, self._owner, losses)
-        return torch.stack([own.sum() for own in losses.split(sizes)])
+        return torch.stack([of_model.sum() for of_model in losses.split(sizes)])
 
 
 def leaves_of(params: ParamDict) -> ParamDict:
@@ -262,7 +262,7 @@ class PlainObjective(Objective):
         return dict(params)
 
     def from_names(self, values: ParamDict) -> ParamDict:
-        return {name: values.get(name, torch.zeros_like(own)) for name, own in self.parameters().items()}
+        return {name: values.get(name, torch.zeros_like(value)) for name, value in self.parameters().items()}
 
     def buffers(self) -> ParamDict:
         return dict(self.model.named_buffers())
@@ -277,20 +277,19 @@ class PlainObjective(Objective):
         else:
             with seeded(int(keys[0, 0]) & 0x7FFFFFFF, self.targets.device):
                 scores = self._scores(params, self._x if self._sparse is None else self._sparse)
-        part = self.examples[0]
-        local = head_positions(self.heads, part.heads)
-        return scores[part.nodes.unsqueeze(1), local].flatten(1)
+        local = head_positions(self.heads, self.examples[0].heads)
+        return scores[self.examples[0].nodes.unsqueeze(1), local].flatten(1)
 
     def _scores(self, params: ParamDict, x: Tensor) -> Tensor:
         """Compute the scores of all nodes, ``[nodes, heads in use, width]``."""
         graph = self.examples[0].graph
         x = x.to(next(iter(params.values())).dtype)
         if isinstance(self.model, Backbone):
-            parts = [functional_call(self.model, params, (x, graph.edge_index, head)) for head in self.heads]
+            of_heads = [functional_call(self.model, params, (x, graph.edge_index, head)) for head in self.heads]
         else:
             assert isinstance(self.model, PlainModel)
             out = functional_call(self.model, params, (x, graph.edge_index))
             self.model.check_outputs(out.size(1))
-            parts = [out[:, self.model.columns(head)] for head in self.heads]
-        width = max(part.size(1) for part in parts)
-        return torch.stack([F.pad(part, (0, width - part.size(1)), value=MASKED) for part in parts], dim=1)
+            of_heads = [out[:, self.model.columns(head)] for head in self.heads]
+        width = max(out.size(1) for out in of_heads)
+        return torch.stack([F.pad(out, (0, width - out.size(1)), value=MASKED) for out in of_heads], dim=1)

@@ -19,9 +19,9 @@ _END = object()
 class MiniBatches:
     """The batches of an epoch, determined by the seed and the epoch.
 
-    The first ``own`` examples belong to the task. A batch consists of ``size`` of these, each of which is used once per
-    epoch in random order, and up to ``size`` of the others, sampled for every batch (except those of weight 0). With n
-    examples of the task and m others, the loss of the batch is
+    The first ``task_size`` examples belong to the task. A batch consists of ``size`` of these, each of which is used
+    once per epoch in random order, and up to ``size`` of the others, sampled for every batch (except those of weight
+    0). With n examples of the task and m others, the loss of the batch is
 
         n/|batch| Σ_batch weight · loss + m/|sample| Σ_sample weight · loss .
 
@@ -29,17 +29,17 @@ class MiniBatches:
     several ranks (:mod:`ergnn.engine.distributed`), every batch is divided among them.
     """
 
-    def __init__(self, objective: Objective, size: int, own: int, seed: int, ranks: Ranks = ALONE) -> None:
+    def __init__(self, objective: Objective, size: int, task_size: int, seed: int, ranks: Ranks = ALONE) -> None:
         weights = objective.weights
         self.objective = objective
         if objective.sampling is None:
             self.objective = objective.batch(torch.arange(weights.numel(), device=weights.device))
-        self.size, self.own = size, own
-        self.others = own + weights[own:].nonzero().flatten()
+        self.size, self.task_size = size, task_size
+        self.others = task_size + weights[task_size:].nonzero().flatten()
         self.seed, self.ranks = seed, ranks
 
     def __len__(self) -> int:
-        return -(-self.own // self.size)
+        return -(-self.task_size // self.size)
 
     def of_epoch(self, epoch: int) -> Iterator[Objective]:
         """Yield the batches; with sampled neighbors, a thread prepares each batch during the previous step."""
@@ -50,8 +50,8 @@ class MiniBatches:
         weights, device = self.objective.weights, self.objective.weights.device
         generator = torch.Generator().manual_seed((self.seed + epoch * 15_485_863) % 2**63)
         count = self.others.numel()
-        for i, index in enumerate(torch.randperm(self.own, generator=generator).to(device).split(self.size)):
-            scaled = weights[index] * (self.own / index.numel())
+        for i, index in enumerate(torch.randperm(self.task_size, generator=generator).to(device).split(self.size)):
+            scaled = weights[index] * (self.task_size / index.numel())
             if count:
                 sample = self.others[torch.randperm(count, generator=generator)[: self.size].to(device)]
                 index = torch.cat([index, sample])

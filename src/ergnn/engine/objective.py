@@ -108,9 +108,9 @@ class FieldObjective(Objective):
         self.models, self.examples = list(models), list(examples)
         self.sampling, self.key = sampling, key
         self.heads = torch.unique(examples[0].heads).tolist() if heads is None else heads
-        self._local_heads = head_positions(self.heads, torch.cat([part.heads for part in examples]))
-        self.targets = torch.cat([part.targets for part in examples])
-        self.weights = torch.cat([part.weights for part in examples])
+        self._local_heads = head_positions(self.heads, torch.cat([of_model.heads for of_model in examples]))
+        self.targets = torch.cat([of_model.targets for of_model in examples])
+        self.weights = torch.cat([of_model.weights for of_model in examples])
         # losses that are not known to be the same may synchronize with the GPU
         self.recordable = self.joins_losses
         self.dropout_sites = 2 * len(models[0].convs) + 2
@@ -132,8 +132,8 @@ class FieldObjective(Objective):
         return fields
 
     def _field(self, pairs: list[tuple[Examples, Tensor]]) -> Field:
-        nodes, heads = torch.cat([part.nodes for part, _ in pairs]), torch.cat([heads for _, heads in pairs])
-        graph, sizes = pairs[0][0].graph, [len(part) for part, _ in pairs]
+        nodes, heads = torch.cat([examples.nodes for examples, _ in pairs]), torch.cat([heads for _, heads in pairs])
+        graph, sizes = pairs[0][0].graph, [len(examples) for examples, _ in pairs]
         return make_field(self.models[0], graph, nodes, heads, len(self.heads), self.sampling, self.key, sizes)
 
     @property
@@ -171,8 +171,8 @@ class FieldObjective(Objective):
         for name, _ in self.models[0].convs.named_parameters(prefix="convs"):
             yield name, [(name, model.get_parameter(name)) for model in self.models]
         for name, _ in self._head.named_parameters():
-            own_names = [f"heads.{head}.{name}" for head in self.heads]
-            yield f"head.{name}", [(own, model.get_parameter(own)) for model in self.models for own in own_names]
+            of_heads = [f"heads.{head}.{name}" for head in self.heads]
+            yield f"head.{name}", [(key, model.get_parameter(key)) for model in self.models for key in of_heads]
 
     def parameters(self) -> ParamDict:
         return {name: _stack([value.detach() for _, value in values]) for name, values in self._stacked()}
@@ -186,15 +186,15 @@ class FieldObjective(Objective):
     def by_name(self, params: ParamDict) -> ParamDict:
         self._require_one_model()
         return {
-            own: _unstack(stacked, value)
+            key: _unstack(stacked, value)
             for name, values in self._stacked()
-            for (own, value), stacked in zip(values, params[name], strict=True)
+            for (key, value), stacked in zip(values, params[name], strict=True)
         }
 
     def from_names(self, values: ParamDict) -> ParamDict:
         self._require_one_model()
         return {
-            name: _stack([values[own] if own in values else torch.zeros_like(like.detach()) for own, like in stacked])
+            name: _stack([values.get(key, torch.zeros_like(value.detach())) for key, value in stacked])
             for name, stacked in self._stacked()
         }
 
@@ -228,9 +228,9 @@ class FieldObjective(Objective):
         largest = smallest * (GPU_CHUNKS if examples.nodes.is_cuda else 1)
         start, count = 0, largest if examples.graph.is_sparse else smallest
         while start < len(examples):
-            parts = [examples[slice(i, i + 1)] for i in range(start, min(start + count, len(examples)))]
-            models = len(parts)
-            chunk = FieldObjective(self.models * models, parts, self.heads, sampling=self.sampling, key=self.key)
+            single = [examples[slice(i, i + 1)] for i in range(start, min(start + count, len(examples)))]
+            models = len(single)
+            chunk = FieldObjective(self.models * models, single, self.heads, sampling=self.sampling, key=self.key)
             copies = {name: value.detach().repeat(models, *[1] * (value.dim() - 1)) for name, value in params.items()}
             copies = leaves_of(copies)
             for name, grad in gradients(chunk.losses(copies).sum(), copies).items():
@@ -245,12 +245,10 @@ class FieldObjective(Objective):
         if len(self.fields) == 1:
             return self._logits(0, params, keys)
         sizes, models = [field.models for field in self.fields], len(self.models)
-        parts = {
-            name: value.split([value.size(0) // models * size for size in sizes]) for name, value in params.items()
-        }
-        own_keys = [None] * len(sizes) if keys is None else keys.split(sizes, dim=1)
+        rows = {name: value.split([value.size(0) // models * n for n in sizes]) for name, value in params.items()}
+        by_field = [None] * len(sizes) if keys is None else keys.split(sizes, dim=1)
         return torch.cat(
-            [self._logits(i, {name: part[i] for name, part in parts.items()}, own_keys[i]) for i in range(len(sizes))]
+            [self._logits(i, {name: row[i] for name, row in rows.items()}, by_field[i]) for i in range(len(sizes))]
         )
 
     def _logits(self, number: int, params: ParamDict, keys: Tensor | None) -> Tensor:

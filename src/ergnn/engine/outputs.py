@@ -43,9 +43,9 @@ def logits_of(model: nn.Module, graph: Graph, nodes: Tensor, heads: Tensor) -> T
     if isinstance(model, Backbone) and prefers_layers(model, graph, nodes):
         return layerwise_logits(model, graph, nodes, heads)
     chunks = []
-    for some, scored_by in zip(nodes.split(CHUNK), heads.split(CHUNK), strict=True):
-        unused = torch.zeros_like(some)
-        objective = make_objective([model], [Examples(graph, some, scored_by, unused, unused.float())])
+    for chunk, scored_by in zip(nodes.split(CHUNK), heads.split(CHUNK), strict=True):
+        unused = torch.zeros_like(chunk)
+        objective = make_objective([model], [Examples(graph, chunk, scored_by, unused, unused.float())])
         with torch.no_grad():
             chunks.append(objective.logits(objective.parameters()))
     return torch.cat(chunks)

@@ -38,8 +38,8 @@ class SlotRows:
         if models > 1 and slot.device.type == "cpu":
             per_model = slots // models
             self.sizes = torch.bincount(slot // per_model, minlength=models).tolist()
-            own_slots = enumerate(slot.split(self.sizes))
-            self.per_model = [SlotRows(rows - model * per_model, per_model) for model, rows in own_slots]
+            of_models = enumerate(slot.split(self.sizes))
+            self.per_model = [SlotRows(rows - model * per_model, per_model) for model, rows in of_models]
         elif slots > 1:
             order = torch.argsort(slot, stable=True)
             size = torch.bincount(slot, minlength=slots)

@@ -96,8 +96,8 @@ class _HookPerModel(StepHook):
     def after_step(self, params: ParamDict, optimizer: torch.optim.Optimizer) -> None:
         if not self._optimizers:  # its state exists from the first step on, and is then updated in place
             self._optimizers = [self._optimizer(i, params, optimizer) for i in range(len(self.hooks))]
-        for hook, of_model, part in zip(self.hooks, self._params, self._optimizers, strict=True):
-            hook.after_step(of_model, part)
+        for hook, of_model, view in zip(self.hooks, self._params, self._optimizers, strict=True):
+            hook.after_step(of_model, view)
 
     def between_steps(self, params: ParamDict) -> None:
         for hook, of_model in zip(self.hooks, self._params, strict=True):
@@ -105,14 +105,14 @@ class _HookPerModel(StepHook):
 
     def _optimizer(self, i: int, params: ParamDict, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
         """Return an optimizer with the settings of ``optimizer`` and views of its state for one model."""
-        part = torch.optim.Optimizer(list(self._params[i].values()), dict(optimizer.defaults))
+        view = torch.optim.Optimizer(list(self._params[i].values()), dict(optimizer.defaults))
         for name, value in params.items():
-            part.state[self._params[i][name]] = {
+            view.state[self._params[i][name]] = {
                 key: model_part(state, i, len(self.hooks)) if state.shape == value.shape else state
                 for key, state in optimizer.state.get(value, {}).items()
                 if isinstance(state, Tensor)
             }
-        return part
+        return view
 
 
 def model_part(value: Tensor, model: int, models: int) -> Tensor:
@@ -123,19 +123,19 @@ def model_part(value: Tensor, model: int, models: int) -> Tensor:
 
 def split_models(params: ParamDict, models: int) -> list[ParamDict]:
     """Return the part of each model of stacked parameters (a gradient of all parts is one concatenation)."""
-    parts = {name: value.chunk(models) for name, value in params.items()}
-    return [{name: part[i] for name, part in parts.items()} for i in range(models)]
+    chunks = {name: value.chunk(models) for name, value in params.items()}
+    return [{name: of_models[i] for name, of_models in chunks.items()} for i in range(models)]
 
 
 def stack_models(params: Sequence[ParamDict]) -> ParamDict:
     """Invert :func:`split_models`."""
-    return {name: torch.cat([own[name] for own in params]) for name in params[0]}
+    return {name: torch.cat([of_model[name] for of_model in params]) for name in params[0]}
 
 
 def total_penalties(penalties: Sequence[Penalty | None], objectives: Sequence[Objective], params: ParamDict) -> Tensor:
     """Compute the penalty of each model, ``[models]``, from stacked parameters."""
     zero, terms = next(iter(params.values())).new_zeros(()), []
-    for penalty, objective, own in zip(penalties, objectives, split_models(params, len(penalties)), strict=True):
-        term = None if penalty is None else penalty(objective.by_name(own))
+    for penalty, objective, of_model in zip(penalties, objectives, split_models(params, len(penalties)), strict=True):
+        term = None if penalty is None else penalty(objective.by_name(of_model))
         terms.append(zero if term is None else term)
     return torch.stack(terms)

@@ -176,7 +176,7 @@ def train_in_phases(
     task: int,
     on_epoch: OnEpoch | None = None,
     *,
-    own: int | None = None,
+    task_size: int | None = None,
     hooks: Sequence[StepHook | None] = (),
     penalties: Sequence[Penalty | None] = (),
     validation: Objective | None = None,
@@ -195,7 +195,7 @@ def train_in_phases(
         rounds: objectives of the same parameters; epochs cycle through them.
         seeds: one seed per model; seed and task number determine the dropout masks and the batches.
         on_epoch: function to call after each epoch.
-        own: number of examples of the task, which come first (by default all); used for mini-batches.
+        task_size: number of examples of the task, which come first (by default all); used for mini-batches.
         hooks: hooks of each model around each step; by default none.
         penalties: for each model, a function that returns a term to add to its loss in each step; by default none.
         validation: validation examples of the same models and heads, to keep the best epoch; by default the last.
@@ -215,7 +215,7 @@ def train_in_phases(
     if training.batch_size is not None:
         if len(seeds) != 1:
             raise InputError(f"mini-batches support one model at a time; {len(seeds)} are trained side by side")
-        count = objective.weights.numel() if own is None else own
+        count = objective.weights.numel() if task_size is None else task_size
         mini = MiniBatches(objective, training.batch_size, count, seeds[0] * 1_000_003 + task * 7919 + 29, ranks)
     per_epoch = 1 if mini is None else len(mini)
     for hook in filter(None, hooks):

@@ -104,7 +104,7 @@ def _observe(
             [one.learner.seed for one in group],
             first.task.id,
             _on_epoch([one.learner for one in group], callbacks),
-            own=first.task.train.numel(),
+            task_size=first.task.train.numel(),
             hooks=[one.hook(objectives[0], k) for k, one in enumerate(group)],
             penalties=[one.learner.method.penalty for one in group],
             validation=make_objective(models, _validation(group), heads) if training.best_epoch else None,

@@ -101,16 +101,16 @@ class Examples:
         return self.loss(logits, self.targets, self.extras)
 
     @staticmethod
-    def join(parts: list[Examples]) -> Examples:
+    def join(sets: list[Examples]) -> Examples:
         """Concatenate sets of examples, which must have the same graph, number of heads and loss."""
-        if any(part.graph is not parts[0].graph for part in parts):
+        if any(examples.graph is not sets[0].graph for examples in sets):
             raise InputError("examples of different graphs cannot be joined")
-        if any(part.loss != parts[0].loss for part in parts):
+        if any(examples.loss != sets[0].loss for examples in sets):
             raise InputError("examples with different losses cannot be joined")
-        names = list(parts[0].extras)
-        if any(set(part.extras) != set(names) for part in parts):
+        names = list(sets[0].extras)
+        if any(set(examples.extras) != set(names) for examples in sets):
             raise InputError(f"examples must have the same extras to be joined; the first set has: {names}")
-        extras = {name: torch.cat([part.extras[name] for part in parts]) for name in names}
+        extras = {name: torch.cat([examples.extras[name] for examples in sets]) for name in names}
         columns = ("nodes", "heads", "targets", "weights")
-        stacked: dict[str, Any] = {key: torch.cat([getattr(part, key) for part in parts]) for key in columns}
-        return replace(parts[0], **stacked, extras=extras)
+        joined: dict[str, Any] = {key: torch.cat([getattr(examples, key) for examples in sets]) for key in columns}
+        return replace(sets[0], **joined, extras=extras)

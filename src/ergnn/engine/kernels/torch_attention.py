@@ -34,9 +34,9 @@ def _edges(links: Links) -> Iterator[tuple[slice, Tensor, Tensor]]:
     for row, stop, first, last in row_chunks(links.rowptr, CHUNK_EDGES):
         target, source = targets(links.rowptr[row : stop + 1]), links.col[first:last].long()
         if links.loops:
-            own = torch.arange(stop - row, device=source.device)
+            loop = torch.arange(stop - row, device=source.device)
             other = source != target + row
-            target, source = torch.cat([target[other], own]), torch.cat([source[other], own + row])
+            target, source = torch.cat([target[other], loop]), torch.cat([source[other], loop + row])
         yield slice(row, stop), target, source
 
 
@@ -58,9 +58,9 @@ def forward(values: Values, key: Tensor | None, edges: Edges, train: bool) -> tu
     out, lse = z.new_zeros(links.targets, *z.shape[1:]), a_dst.new_zeros(links.targets, heads)
     for rows, target, source in _edges(links):
         score = F.leaky_relu(a_src[source] + a_dst[rows][target], slope)
-        index, part = target.unsqueeze(1).expand(-1, heads), lse[rows]
-        largest = torch.zeros_like(part).scatter_reduce(0, index, score, "amax", include_self=False)
-        total = torch.zeros_like(part).index_add(0, target, torch.exp(score - largest[target]))
+        index, zero = target.unsqueeze(1).expand(-1, heads), torch.zeros_like(lse[rows])
+        largest = zero.scatter_reduce(0, index, score, "amax", include_self=False)
+        total = zero.index_add(0, target, torch.exp(score - largest[target]))
         lse[rows] = torch.where(total > 0, largest + total.log(), 0.0)
         alpha = torch.exp(score - lse[rows][target]) * _factors(rows, target, source, score, key, p)
         out[rows] = out[rows].index_add(0, target, alpha.unsqueeze(-1) * z[source])

@@ -157,8 +157,8 @@ def derivative(tangents: Values, values: Values, key: Tensor | None, saved: tupl
     )  # fmt: skip
     if count:
         _merge(segments, part_o, part_m, change, None, out, shape)
-    own = torch.addcmul(positive_out, positive_share.unsqueeze(-1), out, value=-1.0)
-    return change.addcmul_(dst_dot.unsqueeze(-1), own, value=1.0 - slope)
+    above = torch.addcmul(positive_out, positive_share.unsqueeze(-1), out, value=-1.0)
+    return change.addcmul_(dst_dot.unsqueeze(-1), above, value=1.0 - slope)
 
 
 def _merge(

@@ -95,12 +95,12 @@ def neighbor_sum(h: Tensor, links: Links) -> Tensor:
         )
         return out
     shape, segments = Shape(1, block), links.segments
-    out, part = h.new_empty(links.targets, width), h.new_empty(segments.slots, width)
+    out, pieces = h.new_empty(links.targets, width), h.new_empty(segments.slots, width)
     _sum[(segments.row.numel(), columns)](
-        segments.row, segments.begin, segments.end, segments.slot, links.rowptr, links.col, h.contiguous(), out, part,
+        segments.row, segments.begin, segments.end, segments.slot, links.rowptr, links.col, h.contiguous(), out, pieces,
         width, block, STEPS, shape.lanes, links.loops, num_warps=1,
     )  # fmt: skip
     if segments.slots:
         grid = (segments.merged.numel(), columns)
-        _merge[grid](segments.merged, segments.pointer, part, out, width, block, num_warps=1)
+        _merge[grid](segments.merged, segments.pointer, pieces, out, width, block, num_warps=1)
     return out
