@@ -294,7 +294,7 @@ class NoBackbone(nn.Linear):
             "gives scores [n, out_channels]",
             "Head 0 is not the default",
         ),
-        (Idle, "sends a gradient to every parameter", "unused gets no gradient"),
+        (Idle, "learns a stream with every head", "unused was not trained"),
         (
             embeds(lambda embed, x, adj: embed(x + torch.arange(len(x), dtype=x.dtype).unsqueeze(1) / len(x), adj)),
             "does not depend on the numbering of nodes",
@@ -430,7 +430,7 @@ MEMORY, EXAMPLES = "its state_dict is a snapshot", "trains on weighted training 
             "its loss is one finite value per example",
             "It raised IndexError",
         ),
-        (type("Other", (), {}), "its constructor draws no random numbers", "does not derive from Method"),
+        (type("Other", (), {}), "its constructor only stores", "does not derive from Method"),
     ],
 )
 def test_a_broken_method_is_caught(method: type, rule: str, seen: str) -> None:

@@ -70,12 +70,12 @@ def test_protocols_are_named_sets_of_values() -> None:
 def test_flat_settings_round_trip() -> None:
     config = LearnerConfig("gcn", batch_size=8, fanout=(5, 5), method_options={"per_class": 2, "selector": "mf"})
     assert config.settings()["per_class"] == 2
-    assert LearnerConfig.from_settings(config.settings()) == config
+    assert LearnerConfig().with_settings(config.settings()) == config
     hidden = LearnerConfig(method_options={"epochs": 2, "other": 1})
     assert hidden.settings()["epochs"] == 200, "an option of a method may have the name of a field"
-    assert LearnerConfig.from_settings(hidden.settings()) == hidden
+    assert LearnerConfig().with_settings(hidden.settings()) == hidden
     with pytest.raises(InputError, match="'per_class' is given both as a setting and in method_options"):
-        LearnerConfig.from_settings({"per_class": 1, "method_options": {"per_class": 2}})
+        LearnerConfig().with_settings({"per_class": 1, "method_options": {"per_class": 2}})
 
 
 @pytest.mark.parametrize(

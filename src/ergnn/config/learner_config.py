@@ -149,11 +149,6 @@ class LearnerConfig:
         object.__setattr__(self, "backbone_options", {**options, **self.backbone_options})
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> LearnerConfig:
-        """Create a configuration from flat settings; names that are not fields are options of the method."""
-        return cls().with_settings(settings)
-
-    @classmethod
     def from_protocol(cls, protocol: str, **settings: Any) -> LearnerConfig:
         """Create the configuration of a protocol, ``clean`` or ``paper``, with overrides."""
         check_choice("protocol", protocol, PROTOCOLS)
@@ -172,7 +167,7 @@ class LearnerConfig:
         return replace(self, **{**of_fields, "method_options": {**nested, **flat}})
 
     def settings(self) -> dict[str, Any]:
-        """Return flat settings, the inverse of :meth:`from_settings`."""
+        """Return flat settings, from which :meth:`with_settings` makes an equal configuration."""
         flat = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "method_options"}
         nested = {name: value for name, value in self.method_options.items() if name in flat}
         flat |= {name: value for name, value in self.method_options.items() if name not in flat}

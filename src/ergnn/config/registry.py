@@ -166,12 +166,10 @@ class Registry(Generic[T]):
         """Instantiate an entry; errors list the allowed options, or the expected type of a value."""
         factory: Any = self.get(name)
         allowed = {option.name: option for option in options_of(factory)}
-        variadic = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(factory).parameters.values())
         for key in sorted(options.keys() - set(FROM_TASKS)):
-            if key in allowed:
-                allowed[key].check(options[key], f"{self.kind} {name!r}: ")
-            elif not variadic:
+            if key not in allowed:
                 raise self.unknown_option(name, key)
+            allowed[key].check(options[key], f"{self.kind} {name!r}: ")
         return factory(**options)
 
     def options(self, name: str) -> tuple[Option, ...]:

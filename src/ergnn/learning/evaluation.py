@@ -58,9 +58,6 @@ def evaluate_streams(
     callbacks: Iterable[Callback] = (),
 ) -> list[AccuracyMatrix]:
     """Apply :func:`evaluate_stream` to several learners at once, each on its own stream of the same length."""
-    for learner in learners:
-        if learner.num_tasks:
-            raise InputError(f"the learner has already observed {learner.num_tasks} task(s); use a new learner")
     for learner, stream in zip(learners, streams, strict=True):
         check_stream(learner, stream)
     callbacks = list(callbacks)
@@ -80,6 +77,8 @@ def check_stream(learner: Learner, stream: TaskStream) -> None:
     The method checks each task, heads must fit the classes of all tasks, and a custom module must have an output for
     each of them.
     """
+    if learner.num_tasks:
+        raise InputError(f"the learner has already observed {learner.num_tasks} task(s); use a new learner")
     own_module = not isinstance(learner.backbone, str)
     model = learner.new_model(stream.num_features) if own_module else None
     plain = model if isinstance(model, PlainModel) else None

@@ -62,7 +62,7 @@ class Learner:
     ) -> None:
         if not isinstance(config, LearnerConfig):
             short = {"backbone": config, "method": method}
-            config = LearnerConfig.from_settings(settings | {k: v for k, v in short.items() if v is not None})
+            config = LearnerConfig().with_settings(settings | {k: v for k, v in short.items() if v is not None})
         elif settings or method is not None:
             given = min({"method", *settings} if method is not None else settings)
             raise InputError(f"{given!r} is given in addition to a LearnerConfig; set it in the configuration")

@@ -91,16 +91,6 @@ def _backbone_pure(subject: Subject) -> None:
         model.train()(graph.x, graph.edge_index)
 
 
-@rule("sends a gradient to every parameter", "backbone")
-def _backbone_gradients(subject: Subject) -> None:
-    model, graph = _backbone(subject), example_graph()
-    scores = model(graph.x, graph.edge_index)
-    (scores * torch.randn_like(scores)).sum().backward()
-    for name, value in model.named_parameters():
-        require(value.grad is not None and bool(value.grad.abs().sum() > 0), f"{name} gets no gradient.")
-        require(bool(torch.isfinite(value.grad).all()), f"The gradient of {name} is not finite.")  # type: ignore[arg-type]
-
-
 @rule("does not depend on the numbering of nodes", "backbone")
 def _backbone_relabeling(subject: Subject) -> None:
     model, graph = _backbone(subject).double(), example_graph()

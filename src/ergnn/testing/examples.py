@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -56,22 +55,19 @@ def example_context(
     allow_test: bool = False,
 ) -> SelectionContext:
     """Create the input of a selector after a small GCN has learned the second task of :func:`example_stream`."""
-    learner, task = _learner(head, seed), example_stream(sparse=sparse, classes_per_task=classes_per_task)[1]
-    learner.load_state_dict(_state_after_two_tasks(sparse, classes_per_task, head, seed))
-    trained_on = learner.method.examples(learner, task)
-    return learner.selection_context(task, trained_on, per_class, allow_test)
-
-
-def _learner(head: str, seed: int) -> Learner:
-    return Learner("gcn", "finetune", head=head, epochs=30, seed=seed, backbone_options={"hidden": 8})
+    task = example_stream(sparse=sparse, classes_per_task=classes_per_task)[1]
+    learned = _after_two_tasks(sparse, classes_per_task, head, seed)
+    learner = Learner(learned.config)
+    learner.load_state_dict(learned.state_dict())
+    return learner.selection_context(task, learner.method.examples(learner, task), per_class, allow_test)
 
 
 @cache  # training takes most of the time of a check
-def _state_after_two_tasks(sparse: bool, classes_per_task: int, head: str, seed: int) -> dict[str, Any]:
-    learner = _learner(head, seed)
+def _after_two_tasks(sparse: bool, classes_per_task: int, head: str, seed: int) -> Learner:
+    learner = Learner("gcn", "finetune", head=head, epochs=30, seed=seed, backbone_options={"hidden": 8})
     for task in example_stream(sparse=sparse, classes_per_task=classes_per_task)[:2]:
         learner.observe(task)
-    return learner.state_dict()
+    return learner
 
 
 def scrambled(stream: TaskStream) -> TaskStream:

@@ -59,14 +59,10 @@ def _require_scores(learner: Learner, stream: TaskStream) -> None:
         require(0.0 <= score <= 1.0, f"With head {learner.heads.kind!r} {task.name} scores {score}.")
 
 
-@rule("its constructor draws no random numbers; leaky is a bool, buffer is a buffer", "method")
-def _method_constructor(subject: Subject) -> None:
-    with unchanged("Constructing it drew random numbers: the state of a global generator", random_state):
-        method = subject.make()
-    require(isinstance(method.leaky, bool), f"leaky is {method.leaky!r}.")
-    heads = method.supported_heads
+@rule("supports at least one kind of head, and buffer is a buffer", "method")
+def _method_declares(subject: Subject) -> None:
+    heads, buffer = subject.make().supported_heads, subject.make().buffer
     require(bool(heads) and set(heads) <= set(HEADS), f"supported_heads is {heads!r}; allowed are {HEADS}.")
-    buffer = method.buffer
     require(buffer is None or isinstance(buffer, ExperienceBuffer), f"buffer is {type(buffer).__name__}.")
 
 

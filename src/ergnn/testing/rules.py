@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ergnn.config.errors import InputError
+from ergnn.config.errors import InputError, check_choice
 from ergnn.config.registry import Registry
 from ergnn.data import DATASETS
 from ergnn.data.datasets import Dataset
@@ -90,9 +90,7 @@ class Check:
         return self.rule
 
     def __call__(self, thing: Any, **options: Any) -> None:
-        self.apply(make_subject(self.kind, thing, options))
-
-    def apply(self, subject: Subject) -> None:
+        subject = thing if isinstance(thing, Subject) else make_subject(self.kind, thing, options)
         with global_state_restored():
             try:
                 self.function(subject)
@@ -119,8 +117,7 @@ def checks(kind: str) -> list[Check]:
 
     ``@pytest.mark.parametrize("check", checks("selector"), ids=str)`` creates one test per rule.
     """
-    if kind not in KINDS:
-        raise InputError(f"unknown kind {kind!r}; choose one of: {', '.join(KINDS)}")
+    check_choice("kind", kind, KINDS)
     return [check for check in _CHECKS if check.kind == kind]
 
 
@@ -128,7 +125,7 @@ def run(kind: str, thing: Any, options: dict[str, Any]) -> None:
     subject, skipped = make_subject(kind, thing, options), None
     for check in checks(kind):
         try:
-            check.apply(subject)
+            check(subject)
         except SkipTest as reason:
             skipped = skipped or reason
     if skipped is not None:
@@ -147,6 +144,13 @@ def make_subject(kind: str, thing: Any, options: dict[str, Any]) -> Subject:
     if isinstance(thing, nn.Module) or not callable(thing):
         raise InputError(f"check_{kind} got {type(thing).__name__}; pass a name, a class or a factory function")
     return Subject(kind, f"{kind} {getattr(thing, '__name__', thing)}", partial(thing, **options))
+
+
+@rule("its constructor only stores and checks arguments, and leaky is a bool", "selector", "method")
+def _constructor(subject: Subject) -> None:
+    with unchanged("Constructing it drew random numbers: the state of a global generator", random_state):
+        made = subject.make()
+    require(isinstance(made.leaky, bool), f"leaky is {made.leaky!r}.")
 
 
 @rule("is registered with a help text", *KINDS)

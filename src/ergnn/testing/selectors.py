@@ -25,13 +25,6 @@ def _select(subject: Subject, context: SelectionContext) -> Selection:
     return selector.select(replace(context, allow_test=selector.leaky))
 
 
-@rule("its constructor only stores and checks arguments, and leaky is a bool", "selector")
-def _selector_constructor(subject: Subject) -> None:
-    with unchanged("Constructing it drew random numbers: the state of a global generator", random_state):
-        selector = subject.make()
-    require(isinstance(selector.leaky, bool), f"leaky is {selector.leaky!r}.")
-
-
 @rule("chooses e different training nodes of each class of the task, grouped by class", "selector")
 def _selector_choice(subject: Subject) -> None:
     for sparse in (False, True):
