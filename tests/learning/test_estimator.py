@@ -3,7 +3,7 @@
 import pickle
 import re
 import sys
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from torch_geometric.data import Data
 
 import ergnn
 from ergnn.config.errors import InputError
-from ergnn.config.learner_config import TASK_UNKNOWN, LearnerConfig
 from ergnn.data import Graph, TaskStream
 from ergnn.engine.adjacency import Adjacency
 from ergnn.learning.learner import Learner
@@ -350,13 +349,6 @@ def test_missing_scikit_learn_names_the_extra(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delitem(sys.modules, "ergnn.learning.estimator")
     with pytest.raises(InputError, match=r"pip install 'ergnn\[sklearn\]'"):
         ergnn.__getattr__("ContinualNodeClassifier")
-
-
-def test_defaults_are_those_of_the_learners_configuration() -> None:
-    made = ContinualNodeClassifier()
-    config = LearnerConfig(**TASK_UNKNOWN)
-    shared = [f.name for f in fields(LearnerConfig) if f.name not in ("seed", "backbone_options", "method_options")]
-    assert {name: getattr(made, name) for name in shared} == {name: getattr(config, name) for name in shared}
 
 
 def test_the_default_equals_learning_all_nodes_at_once(stream: TaskStream) -> None:

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
-from ergnn.config.errors import CurvatureError, DivergedError, InputError
+from ergnn.config.errors import CurvatureError, DivergedError
 from ergnn.data import TaskStream, make_stream
 from ergnn.learning.learner import Learner
 from ergnn.replay.selectors import SELECTORS
@@ -67,18 +67,3 @@ def test_custom_models_support_every_method_on_sparse_features(
     for task in stream[:2]:
         learner.observe(task)
     assert 0.0 <= learner.evaluate(stream[0]) <= 1.0
-
-
-@pytest.mark.parametrize("nodes", [torch.tensor(3), torch.tensor([0.5]), torch.tensor([True]), [1, 2]])
-def test_nodes_to_predict_must_be_a_vector_of_ids(stream: TaskStream, nodes: object) -> None:
-    learner = Learner("sgc", "finetune", epochs=1).observe(stream[0])
-    with pytest.raises(InputError, match="vector of node ids"):
-        learner.predict(nodes, task=0)  # type: ignore[arg-type]
-
-
-def test_a_state_of_another_method_or_backbone_is_refused(stream: TaskStream) -> None:
-    state = Learner("gcn", "finetune", epochs=1).observe(stream[0]).state_dict()
-    with pytest.raises(InputError, match="method_name is 'Finetune'; this learner's is 'Replay'"):
-        Learner("gcn", "replay").load_state_dict(state)
-    with pytest.raises(InputError, match="backbone is 'gcn'; this learner's is 'gat'"):
-        Learner("gat", "finetune").load_state_dict(state)

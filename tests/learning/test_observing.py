@@ -13,31 +13,10 @@ from ergnn.config.errors import InputError
 from ergnn.data import TaskStream
 from ergnn.engine.objective import make_objective
 from ergnn.engine.training import TaskProgress
-from ergnn.learning.callbacks import Callback, EpochCallback
+from ergnn.learning.callbacks import EpochCallback
 from ergnn.learning.learner import Learner
-from ergnn.learning.observing import observe_together
 from ergnn.methods.bounds import Finetune
 from graphs import random_graph
-
-
-class Recorder(Callback):
-    def __init__(self) -> None:
-        self.lines: list[Any] = []
-
-    def on_task_begin(self, learner, task):
-        self.lines.append(("begin", task.id, learner.num_tasks))
-
-    def on_epoch_end(self, learner, progress):
-        self.lines.append(("epoch", progress.epoch, float(progress.loss)))
-
-    def on_selection(self, learner, task, experience):
-        self.lines.append(("selection", experience.nodes.tolist()))
-
-    def on_task_end(self, learner, task, record):
-        self.lines.append(("end", record is learner.history[-1]))
-
-    def on_task_failed(self, learner, task, error):
-        self.lines.append(("failed", type(error).__name__, learner.num_tasks))
 
 
 @pytest.mark.parametrize(
@@ -102,32 +81,6 @@ def test_resuming_a_task_restores_the_buffers_of_a_custom_module() -> None:
     broken.observe(stream[0], resume=states[4])
     for name, value in whole.model.state_dict().items():
         assert torch.equal(value, broken.model.state_dict()[name]), name
-
-
-def test_callbacks_receive_the_loss_and_state_of_each_learner() -> None:
-    stream = TaskStream.from_classes(random_graph(n=48, classes=4))
-
-    def make(seed: int) -> Learner:
-        return Learner("gcn", "finetune", epochs=3, seed=seed)
-
-    diary, learners = Recorder(), [make(seed) for seed in range(3)]
-    states: dict[int, Any] = {}
-
-    class StateRecorder(Callback):
-        def on_epoch_end(self, learner, progress):
-            if progress.epoch == 2:
-                states[learner.seed] = progress.state_dict()
-
-    observe_together(learners, [stream[0]] * 3, [diary, StateRecorder()])
-    assert [line[0] for line in diary.lines] == ["begin"] * 3 + ["epoch"] * 9 + ["end"] * 3
-    for seed, learner in enumerate(learners):
-        alone = Recorder()
-        make(seed).observe(stream[0], callbacks=[alone])
-        losses = [line[2] for line in alone.lines if line[0] == "epoch"]
-        assert [line[2] for line in diary.lines[3:12]][seed::3] == pytest.approx(losses, rel=1e-5)
-        resumed = make(seed).observe(stream[0], resume=states[seed])
-        for name, value in learner.model.state_dict().items():
-            torch.testing.assert_close(resumed.model.state_dict()[name], value, rtol=1e-4, atol=1e-6)
 
 
 class QuadraticPenalty(Finetune):
