@@ -35,12 +35,9 @@ def assert_refused(argv: list[str], message: str, capsys: pytest.CaptureFixture[
     ("argv", "message"),
     [
         ("imagenet", r"unknown dataset 'imagenet'; choose one of: .*cora, "),
-        ("cora --backbone transformer", r"unknown backbone 'transformer'; choose one of: .*gat, gcn"),
-        ("cora --method hope", r"unknown method 'hope'; choose one of: .*finetune, .*replay"),
         ("cora --selector best", r"unknown selector 'best'; choose one of: .*mf\*"),
         ("cora --split lucky", "unknown split 'lucky'; choose one of: 0.6/0.2/0.2, 20/30/rest, auto, folds, public"),
         ("cora --split public", "ERGNN_DATA is not set"),
-        ("cora --replay dream", "unknown replay 'dream'; choose one of: ego, isolated, live"),
         ("cora --per-class 0", "per_class is 0; it must be 1 or more"),
         ("cora --per-class 21", r"class 0 has 20 training node\(s\), fewer than per_class \(e\) = 21; scarce='keep'"),
         ("cora --seeds 0", "seeds is 0; it must be 1 or more"),
@@ -51,7 +48,6 @@ def assert_refused(argv: list[str], message: str, capsys: pytest.CaptureFixture[
         ("cora --class-order 0,1,2", r"class_order is \[0, 1, 2\]; it must have each class, 0 to 6, once"),
         ("cora --device cuda:99", "device 'cuda:99' is unavailable"),
         ("cora --selector-options radius=1", r"selector 'mf\*' has no option 'radius'; its options: distance, "),
-        ("cora --selector-options normalize=maybe", "normalize is 'maybe'; it must be of type bool"),
         ("cora --selector im --selector-options target=all", "unknown target 'all'; choose one of: test, "),
         ("cora --backbone-options width=3", "backbone 'gat' has no option 'width'; its options: dropout, heads"),
         ("", "no DATASET on the command line or in the config file; `ergnn datasets` lists them"),
@@ -68,7 +64,6 @@ def test_bad_input_is_rejected_in_one_line_before_any_training(
     [
         ("run cora --seeds many", "argument --seeds: invalid int value: 'many'"),
         ("run cora --threads 0", "argument --threads: '0' is not a whole number of 1 or more"),
-        ("run cora --per-class many", "argument --per-class: invalid int value: 'many'"),
         ("run cora --with-replacement maybe", "'maybe' is not true or false"),
         ("run cora --selector-options target", "'target' is not KEY=VALUE"),
         ("run cora red", "unrecognized arguments: red"),
@@ -86,9 +81,7 @@ def test_parse_errors_are_reported(argv: str, message: str, capsys: pytest.Captu
     ("argv", "message"),
     [
         ("observ week", "unknown command 'observ' (did you mean 'observe'?); choose one of: "),
-        ("walk", "unknown command 'walk'; choose one of: "),
         ("run cora --metod replay", "unknown option --metod (did you mean '--method'?); `ergnn run --help` lists all"),
-        ("run cora --color=red", "unknown option --color; "),
         ("run cora --method reply", "unknown method 'reply' (did you mean 'replay'?)"),
         ("run coar", "unknown dataset 'coar' (did you mean 'cora'?)"),
         ("init new --methd analytic", "unknown option --methd (did you mean '--method'?); `ergnn init --help`"),
@@ -124,12 +117,9 @@ def test_what_was_mistyped_is_guessed(
         ('dataset = "cora"\nselectr = "mf"', r"run\.toml: unknown key 'selectr'; choose among: .*selector, "),
         ('dataset = "cora"\nmethod = "ewc"\nper_class = 2', "'ewc' has no option 'per_class'; its options: .*lam"),
         ('dataset = "cora"\nseeds = "ten"', r"run\.toml: seeds is 'ten'; it must be of type int"),
-        ('dataset = "cora"\nseeds = 2.5', r"run\.toml: seeds is 2\.5; it must be of type int"),
-        ('dataset = "cora"\nseeds = true', r"run\.toml: seeds is True; it must be of type int"),
         ('dataset = "cora"\nlr = "fast"', r"run\.toml: lr is 'fast'; it must be of type float"),
         ('dataset = "cora"\nselector_options = "target=test"', "selector_options is .*; it must be of type"),
         ("dataset: cora", r"run\.toml: not a TOML file \(.*line 1"),
-        ("seeds = 1", "no DATASET on the command line"),
     ],
 )
 def test_a_bad_config_file_is_named_with_what_is_wrong(
@@ -160,7 +150,6 @@ def test_a_file_instead_of_a_folder_is_rejected(tmp_path: Path, capsys: pytest.C
     [
         (["--method", "analytic", "--epochs", "5"], "epochs is 5, which has no effect with method 'analytic'"),
         (["--method", "analytic", "--backbone", "gcn"], "backbone is 'gcn', which has no effect"),
-        (["--method", "analytic", "--per-class", "2"], "per_class is 2, which has no effect"),
         (["--method", "nearest-mean", "--lr", "0.1"], "lr is 0.1, which has no effect with method 'nearest-mean'"),
     ],
 )

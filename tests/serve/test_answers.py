@@ -30,30 +30,17 @@ def expected(place: Path, *args: Any, **more: Any) -> tuple[list[str], np.ndarra
     return parts[0][1], np.concatenate([part[2] for part in parts])
 
 
-def test_known_nodes(reader: TestClient, place: Path) -> None:
-    answer = reader.post("/predict", json={"ids": IDS}).json()
-    classes, probabilities = expected(place, IDS)
+@pytest.mark.parametrize("ids", [["n0"], IDS, [f"n{i % 80}" for i in range(300)]])  # many: in a thread
+@pytest.mark.parametrize("classes", [None, ["c3", "c0"]])
+def test_known_nodes(ids: list[str], classes: list[str] | None, reader: TestClient, place: Path) -> None:
+    answer = reader.post("/predict", json={"ids": ids, "classes": classes}).json()
+    names, probabilities = expected(place, ids, classes=classes)
     assert answer["version"] == 2
-    assert answer["classes"] == classes
-    assert [row["id"] for row in answer["predictions"]] == IDS
-    assert [row["label"] for row in answer["predictions"]] == [classes[k] for k in probabilities.argmax(1)]
+    assert answer["classes"] == names == (classes or names)
+    assert [row["id"] for row in answer["predictions"]] == ids
+    assert [row["label"] for row in answer["predictions"]] == [names[k] for k in probabilities.argmax(1)]
     assert np.abs(rows(answer) - probabilities).max() < 2e-6
-    assert answer["predictions"][0]["probability"] == max(answer["predictions"][0]["probabilities"])
-
-
-def test_one_node_and_many(reader: TestClient, place: Path) -> None:
-    ids = [f"n{i % 80}" for i in range(300)]  # more than are answered without a thread
-    one = reader.post("/predict", json={"ids": ids[:1]}).json()
-    many = reader.post("/predict", json={"ids": ids}).json()
-    assert one["predictions"] == many["predictions"][:1]
-    assert np.abs(rows(many) - expected(place, ids)[1]).max() < 2e-6
-
-
-def test_only_some_classes_compete(reader: TestClient, place: Path) -> None:
-    answer = reader.post("/predict", json={"ids": IDS, "classes": ["c3", "c0"]}).json()
-    classes, probabilities = expected(place, IDS, classes=["c3", "c0"])
-    assert answer["classes"] == classes == ["c3", "c0"]
-    assert np.abs(rows(answer) - probabilities).max() < 2e-6
+    assert all(row["probability"] == max(row["probabilities"]) for row in answer["predictions"])
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -101,23 +88,15 @@ def test_numbers_are_ids_too(tmp_path: Path) -> None:
     sides = [np.array([numbers[name] for name in side], object) for side in (edges.source, edges.target)]
     folder.observe(type(nodes)(np.array([*numbers.values()], object), nodes.labels, features=nodes.features),
                    type(edges)(*sides))  # fmt: skip
-    from fastapi.testclient import TestClient
-
-    from ergnn.serve.app import make_app
-    from ergnn.serve.service import Service
-
-    with TestClient(make_app(Service(folder.root)), "http://localhost") as client:
+    with TestClient(make_app(Service(folder.root)), BASE) as client:
         answer = client.post("/predict", json={"ids": [7, "7", " 7.0"]}).json()
     assert [row["id"] for row in answer["predictions"]] == ["7"] * 3
     assert len({tuple(row["probabilities"]) for row in answer["predictions"]}) == 1
 
 
 def test_nothing_learned_yet(tmp_path: Path) -> None:
-    from ergnn.serve.app import make_app
-    from ergnn.serve.service import Service
-
     folder = LearnerFolder.create(tmp_path / "learner", quick())
-    with TestClient(make_app(Service(folder.root)), "http://localhost") as client:
+    with TestClient(make_app(Service(folder.root)), BASE) as client:
         answer = client.post("/predict", json={"ids": ["n0"]})
         assert (answer.status_code, "nothing has been learned yet" in answer.json()["error"]) == (409, True)
         assert client.get("/").status_code == 200

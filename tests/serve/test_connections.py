@@ -1,7 +1,6 @@
 """Connections that send nothing or half a header: they are closed in time, and leave room for others."""
 
 import resource
-import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -37,12 +36,6 @@ def is_closed(connection: socket.socket) -> bool:
         return not connection.recv(1)
     except ConnectionError:
         return True
-
-
-@pytest.fixture
-def root(place: Path, tmp_path: Path) -> Path:
-    shutil.copytree(place / "base", tmp_path / "learner")
-    return tmp_path / "learner"
 
 
 def test_idle_connections_are_closed_and_leave_room(root: Path) -> None:

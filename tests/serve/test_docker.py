@@ -1,4 +1,4 @@
-"""The Dockerfile: built and run where docker is; otherwise its instructions are carried out here, without a network."""
+"""The instructions of the Dockerfile are carried out without docker and without a network."""
 
 import json
 import os
@@ -10,13 +10,11 @@ import sys
 import time
 from collections.abc import Iterator
 from fnmatch import fnmatch
-from importlib.metadata import version
 from pathlib import Path
 
 import httpx
 import pytest
 import yaml
-from packaging.requirements import Requirement
 
 from serve.running import SECONDS
 
@@ -59,19 +57,13 @@ def copy_to(app: Path) -> None:
                 shutil.copy(ROOT / source, app / target)
 
 
-def check_installable(app: Path, extras: set[str]) -> str:
-    """That what pip would install is what runs these tests; returns the entry point of the command."""
+def entry_point(app: Path) -> tuple[str, str]:
+    """The module and the function of the command; the files that the project names must be there."""
     project = tomllib.loads((app / "pyproject.toml").read_text(encoding="utf-8"))
     assert project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["src/ergnn"]
-    for name in ("readme", "license-files"):
-        files = project["project"][name]
-        assert all((app / file).is_file() for file in ([files] if isinstance(files, str) else files))
-    optional = project["project"]["optional-dependencies"]
-    for text in [*project["project"]["dependencies"], *(text for extra in extras for text in optional[extra])]:
-        need = Requirement(text)
-        if need.marker is None or need.marker.evaluate():
-            assert need.specifier.contains(version(need.name)), text
-    return str(project["project"]["scripts"]["ergnn"])
+    assert all((app / file).is_file() for file in (project["project"]["readme"], *project["project"]["license-files"]))
+    module, _, function = project["project"]["scripts"]["ergnn"].partition(":")
+    return module, function
 
 
 @pytest.mark.slow
@@ -82,8 +74,8 @@ def test_its_instructions(place: Path, tmp_path: Path) -> None:
     copy_to(app)
     runs = [rest for word, rest in instructions() if word == "RUN"]
     assert any(re.search(r"\btorch$", run) for run in runs)
-    (own,) = [match[1] for run in runs if (match := re.fullmatch(r'pip install "\.\[([\w,]+)\]"', run))]
-    module, _, function = check_installable(app, set(own.split(","))).partition(":")
+    assert any(re.fullmatch(r'pip install "\.\[serve\b.*\]"', run) for run in runs)
+    module, function = entry_point(app)
     script = programs / "ergnn"
     script.write_text(f"#!{sys.executable}\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n")
     script.chmod(0o755)
@@ -133,30 +125,3 @@ def test_compose() -> None:
     assert service["volumes"][0].endswith(f":{options.folder}")
     assert all(port.startswith("127.0.0.1:") for one in compose["services"].values() for port in one["ports"])
     assert (ROOT / prometheus["volumes"][0].split(":")[0]).is_file()
-
-
-def has_docker() -> bool:
-    return bool(shutil.which("docker")) and not subprocess.run(["docker", "info"], capture_output=True).returncode
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not has_docker(), reason="no docker daemon")
-def test_the_image(place: Path, tmp_path: Path) -> None:
-    shutil.copytree(place / "base", tmp_path / "learner")
-    subprocess.run(["docker", "build", "-t", "ergnn-test", str(ROOT)], check=True)
-    mount, user = f"{tmp_path / 'learner'}:/learner", f"{os.getuid()}:{os.getgid()}"
-    command = ["docker", "run", "--rm", "-d", "-P", "-u", user, "-e", f"ERGNN_TOKEN={TOKEN}", "-v", mount, "ergnn-test"]
-    container = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-    try:
-        asked = ["docker", "port", container, "8000/tcp"]
-        address = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.split()[0]
-        url, end = f"http://127.0.0.1:{address.rpartition(':')[2]}", time.monotonic() + SECONDS
-        while True:
-            try:
-                assert httpx.get(f"{url}/health").json()["version"] == 2
-                break
-            except httpx.TransportError:
-                assert time.monotonic() < end
-                time.sleep(0.5)
-    finally:
-        subprocess.run(["docker", "kill", container], check=True, capture_output=True)

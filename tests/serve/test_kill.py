@@ -59,8 +59,13 @@ def writers(root: Path) -> str:
     return " ".join(found)
 
 
-def kill_and_go_on(scene: Scene, root: Path, epoch: int) -> None:
+SLOW = [pytest.param(epoch, marks=pytest.mark.slow) for epoch in (0, 1, 80, 120, 145)]
+
+
+@pytest.mark.parametrize("epoch", [40, *SLOW])
+def test_killed_at_an_epoch(epoch: int, scene: Scene, tmp_path: Path) -> None:
     """Kill the server at an epoch (0: as soon as the update was accepted), restart, and compare."""
+    root = tmp_path / "learner"
     shutil.copytree(scene.place / "base", root)
     server = Server(root)
     number = scene.upload(server)
@@ -80,21 +85,6 @@ def kill_and_go_on(scene: Scene, root: Path, epoch: int) -> None:
     assert rows(root) == scene.after, "bit for bit what an uninterrupted update gives"
     assert LearnerFolder(root).check() == []
     assert sorted(path.name for path in (root / "spool").rglob("[!.]*")) == ["00000001", "job.json"]
-
-
-@pytest.mark.slow
-def test_killed_once_the_update_was_accepted(scene: Scene, tmp_path: Path) -> None:
-    kill_and_go_on(scene, tmp_path / "learner", 0)
-
-
-def test_killed_while_it_learns(scene: Scene, tmp_path: Path) -> None:
-    kill_and_go_on(scene, tmp_path / "learner", 40)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("epoch", [1, 20, 80, 120, 145])
-def test_killed_at_further_epochs(epoch: int, scene: Scene, tmp_path: Path) -> None:
-    kill_and_go_on(scene, tmp_path / "learner", epoch)
 
 
 def test_killed_while_the_update_arrives(scene: Scene, tmp_path: Path) -> None:

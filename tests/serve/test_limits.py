@@ -1,5 +1,6 @@
 """Who may ask, how much, and how long; whatever is wrong is one line of JSON."""
 
+import shutil
 import subprocess
 import sys
 from base64 import b64encode
@@ -63,8 +64,6 @@ def test_other_sites_and_other_names(reader: TestClient) -> None:
 
 @pytest.fixture(scope="module")
 def tight(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
-    import shutil
-
     root = tmp_path_factory.mktemp("tight") / "learner"
     shutil.copytree(place / "base", root)
     limits = ServeLimits(predict_rows=3, update_rows=4, predict_megabytes=1, update_megabytes=2, features=20)
@@ -98,10 +97,8 @@ def test_a_body_without_a_length_is_counted(tight: TestClient) -> None:
 
 
 def test_time(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ergnn.serve import app
-
     answered = Event()
-    monkeypatch.setattr(app, "read_upload", lambda place, limits: answered.wait(60))
+    monkeypatch.setattr("ergnn.serve.app.read_upload", lambda place, limits: answered.wait(60))
     service = Service(root, ServeLimits(seconds=2))
     with TestClient(make_app(service), "http://localhost") as client:
         answer = client.post("/observe", content=b"id\nn0\n", headers={"content-type": "text/csv"})
@@ -126,12 +123,10 @@ def test_an_update_that_is_being_accepted_is_accepted(root: Path, monkeypatch: p
 
 
 def test_bugs_are_not_shown(tight: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    from ergnn.serve.model import ServedVersion
-
     def bug(*args: object, **more: object) -> None:
         raise RuntimeError("secret of the house")
 
-    monkeypatch.setattr(ServedVersion, "predict", bug)
+    monkeypatch.setattr("ergnn.serve.model.ServedVersion.predict", bug)
     text = problem(tight.post("/predict", json={"ids": ["n0"]}), 500)
     assert "secret" not in text
     assert "secret" in caplog.text, "the log has it"
@@ -163,11 +158,10 @@ def test_options_are_checked(options: list[str], said: str, root: Path, capsys: 
 
 def test_a_short_token_and_no_folder(root: Path, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("ERGNN_TOKEN", "short")
-    assert main(["serve", str(root)]) == 2
-    assert "the token has 5 characters; at least 16 are needed" in capsys.readouterr().err
-    monkeypatch.delenv("ERGNN_TOKEN")
-    assert main(["serve", str(tmp_path / "none")]) == 2
-    assert "no such folder" in capsys.readouterr().err
+    for folder, message in ((root, "the token has 5 characters; at least 16"), (tmp_path / "none", "no such folder")):
+        assert main(["serve", str(folder)]) == 2
+        assert message in capsys.readouterr().err
+        monkeypatch.delenv("ERGNN_TOKEN", raising=False)
     assert not (tmp_path / "none").exists()
 
 

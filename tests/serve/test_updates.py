@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from ergnn.config.errors import BusyError
 from ergnn.data.tables import read_edges, read_nodes, write_edges, write_nodes
 from ergnn.folder import LearnerFolder
 from ergnn.folder.database import FILE
-from ergnn.folder.spool import PURGED, purge_spool
+from ergnn.folder.spool import PURGED, Spool, purge_spool
 from ergnn.serve.app import make_app
 from ergnn.serve.service import Service
 from folder.growing import tables
@@ -36,8 +37,6 @@ def wait_until_finished(client: TestClient, path: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def after(place: Path) -> dict[str, Any]:
     """Rows of the folder after the third update."""
-    import shutil
-
     shutil.copytree(place / "base", place / "whole")
     folder = LearnerFolder(place / "whole")
     folder.observe(read_nodes(place / "third_nodes.csv"), read_edges(place / "third_edges.csv"), name="third")
@@ -174,8 +173,6 @@ def test_unknown_ids_behind_a_queued_update_are_reported(client: TestClient, roo
 
 def test_nodes_that_were_forgotten_before_a_crash_are_not_unknown(root: Path) -> None:
     """The writer was killed after the nodes were forgotten and before it could say so."""
-    from ergnn.folder.spool import Spool
-
     spool = Spool(root)
     with spool.incoming() as directory:
         wanted = {"ids": ["ghost", "n1"], "retrain": False, "unknown": ["ghost"]}
