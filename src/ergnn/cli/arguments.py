@@ -87,14 +87,7 @@ def _grid(parser: Any, settings: Any) -> None:
     option(parser, "--jobs", "N", "run N processes at a time (default: one per core, at most 8)")
     option(parser, "--out", "DIR", "write results to a folder", "results")
     option(parser, "--store", "FILE|URL", "store runs in a file or postgresql://… (default: OUT/runs.sqlite)")
-    option(
-        parser,
-        "--engine",
-        "local|ray",
-        "run local processes or tasks on a Ray cluster",
-        "local",
-        choices=("local", "ray"),
-    )
+    option(parser, "--engine", "local|ray", "run local processes or tasks on a Ray cluster", "local")
     text = "address of the Ray cluster (default: RAY_ADDRESS, or a new local cluster)"
     option(parser, "--address", "HOST:PORT", text)
     option(parser, "--task-cpus", "X", "cores per batch of runs on Ray (default: 1)")
@@ -177,8 +170,7 @@ def _folder(commands: Any) -> None:
         "safetensors: weights and their description; onnx, torch: a program that runs without ergnn "
         "(default: by the suffix of FILE, .safetensors, .onnx or .pt2, else safetensors)"
     )
-    formats = ("safetensors", "onnx", "torch")
-    option(parser, "--format", "|".join(formats), text, choices=formats)
+    option(parser, "--format", "safetensors|onnx|torch", text)
     option(parser, "--graph", "", "also write the graph, as graph.npz")
 
     parser = _on_folder(commands, "rollback", "restore an older version")

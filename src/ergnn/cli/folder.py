@@ -16,7 +16,7 @@ from typing import Any, TextIO
 from ergnn.cli import texts
 from ergnn.cli.arguments import MAX_ROWS, NAMED_COLUMNS
 from ergnn.cli.options import given, refuse_unused
-from ergnn.cli.output import output, print_json, progress_bar
+from ergnn.cli.output import output, print_json, progress_bar, write_rows
 from ergnn.config.errors import InputError
 from ergnn.data.tables import Columns, EdgeTable, Limits, NodeTable, read_edges, read_graph, read_nodes
 from ergnn.folder import LearnerFolder, Settings, page, why
@@ -137,13 +137,6 @@ def show(
         print("\n".join(lines))
 
 
-def write_rows(rows: Sequence[dict[str, Any]], names: Sequence[str], file: TextIO) -> None:
-    """Write columns of rows to a CSV file."""
-    writer = csv.DictWriter(file, names, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-
-
 def forget_command(args: argparse.Namespace) -> None:
     folder = folder_of(args)
     ids: Sequence[str] = []
@@ -156,7 +149,7 @@ def forget_command(args: argparse.Namespace) -> None:
     if args.json:
         print_json(report)
     else:
-        print("\n".join(texts.forget_lines(report)))
+        print(texts.render("forget.txt", report=report))
 
 
 def predict_command(args: argparse.Namespace) -> None:

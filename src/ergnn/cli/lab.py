@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
 import shlex
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ergnn.cli.arguments import RUN_FILTERS
 from ergnn.cli.options import given
-from ergnn.cli.output import output, print_json, store_path
+from ergnn.cli.output import output, print_json, store_path, write_rows
 from ergnn.config.errors import InputError
 from ergnn.config.registry import REQUIRED, field_options
 from ergnn.lab.options import CompareOptions, Options
@@ -159,6 +158,8 @@ class Lines:
 
 
 def runs(args: argparse.Namespace) -> None:
+    from ergnn.lab.result import COLUMNS
+    from ergnn.lab.statistics import MEASURES
     from ergnn.lab.store import RunStore
 
     filters: dict[str, Any] = {name: getattr(args, name).split(",") for name in RUN_FILTERS if getattr(args, name)}
@@ -169,23 +170,15 @@ def runs(args: argparse.Namespace) -> None:
     if args.json:
         print_json([run.to_dict() for run in stored])
     elif args.csv:
-        with output(args.csv) as file:
-            _write_csv(stored, file)
+        rows = [
+            {name: json.dumps(v, ensure_ascii=False) if isinstance(v, list | dict) else v for name, v in values.items()}
+            | {name: measure(run.matrix) for name, measure in MEASURES.items()}
+            for run, values in ((run, run.to_dict()) for run in stored)
+        ]
+        with output(args.csv) as file:  # lists and mappings as JSON
+            write_rows(rows, [*COLUMNS, *MEASURES], file)
     else:
         print(_listing(stored))
-
-
-def _write_csv(runs: Sequence[StoredRun], file: Any) -> None:
-    """Write one line per run: its columns, then PM, FM, AA and AF; lists and mappings as JSON."""
-    from ergnn.lab.result import COLUMNS
-    from ergnn.lab.statistics import MEASURES
-
-    writer = csv.writer(file)
-    writer.writerow([*COLUMNS, *MEASURES])
-    for run in runs:
-        row = run.to_dict()
-        cells = [json.dumps(v, ensure_ascii=False) if isinstance(v, list | dict) else v for v in row.values()]
-        writer.writerow([*cells, *(measure(run.matrix) for measure in MEASURES.values())])
 
 
 def _listing(runs: Sequence[StoredRun]) -> str:

@@ -55,10 +55,14 @@ TYPES = {"N": int, "X": float}
 
 
 def option(parser: Any, flags: str, metavar: str, text: str, default: Any = None, **settings: Any) -> None:
-    """Add an option to a parser or group; without a metavar it is a switch. The help shows the default."""
+    """Add an option to a parser or group; without a metavar it is a switch. The help shows the default.
+
+    A metavar such as ``local|ray`` is a list of choices.
+    """
     if metavar:
         text += "" if default is None else f" (default: {default})"
-        settings = {"metavar": metavar, "type": TYPES.get(metavar), "default": default, **settings}
+        choices = metavar.split("|") if "|" in metavar and metavar.islower() else None
+        settings = {"metavar": metavar, "type": TYPES.get(metavar), "default": default, "choices": choices, **settings}
     else:
         settings["action"] = "store_true"
     parser.add_argument(*flags.split(), help=text.replace("%", "%%"), **settings)
@@ -72,7 +76,7 @@ def add_options(parser: Any, options: Iterable[Option], taken: Container[str] = 
             name, text, default = prefix + setting.name, setting.help.rstrip("."), setting.default
             if default is not REQUIRED and default not in (None, {}):
                 text += f" (default: {','.join(default) if isinstance(default, tuple) else default})"
-            option(parser, "--" + name.replace("_", "-"), metavar, text, dest=name, type=convert)
+            option(parser, "--" + name.replace("_", "-"), metavar, text, dest=name, type=convert, choices=None)
 
 
 class CommandParser(argparse.ArgumentParser):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -50,3 +51,10 @@ def progress_bar(name: str, total: int | None, enabled: bool = True) -> Iterator
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         job = bar.add_task(name, total=total)
         yield lambda steps: bar.advance(job, steps)
+
+
+def write_rows(rows: Sequence[Mapping[str, Any]], names: Sequence[str], file: TextIO) -> None:
+    """Write columns of rows to a CSV file."""
+    writer = csv.DictWriter(file, names, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)

@@ -1,4 +1,4 @@
-"""HTML pages that need nothing else: style, script and figures are inside."""
+"""HTML pages that need nothing else: style, script and figures are inside; templates of plain text."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from ergnn.pages.table import percent
 def render_page(template: str, package: str = "ergnn.pages", **values: Any) -> str:
     """Render a template of a package, which may extend those of ``ergnn.pages``.
 
-    Text is escaped; a :class:`~ergnn.pages.figures.Drawing` is inserted as an element.
+    Text is escaped; a :class:`~ergnn.pages.figures.Drawing` is inserted as an element. Templates of plain text (.txt)
+    escape nothing.
     """
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(name) for name in dict.fromkeys((package, "ergnn.pages"))]),
-        autoescape=True,
+        autoescape=lambda name: not str(name).endswith(".txt"),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["percent"] = percent
+    environment.filters |= {"percent": percent, "commas": "{:,}".format}
     environment.filters["minus"] = lambda text: re.sub(r"(?<![\w)])-(?=\d)", "−", text)
     environment.filters["pretty"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False)
     made = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
