@@ -87,7 +87,7 @@ def test_wrong_lists_are_rejected() -> None:
         Graph.from_csr(x, torch.zeros(4, dtype=torch.int32), torch.zeros(0, dtype=torch.int32), y)
     with pytest.raises(InputError, match=r"col is torch\.float32"):
         Graph.from_csr(x, torch.zeros(4, dtype=torch.long), torch.zeros(0), y)
-    with pytest.raises(InputError, match="it must increase from 0 to 1"):
+    with pytest.raises(InputError, match="rowptr must increase from 0 to 1"):
         Graph.from_csr(x, torch.tensor([0, 1, 0, 1]), torch.tensor([0]), y).validate()
     with pytest.raises(InputError, match="contains node 3"):
         Graph.from_csr(x, torch.tensor([0, 1, 1, 1]), torch.tensor([3]), y).validate()

@@ -52,10 +52,6 @@ def test_files_that_cannot_be_mapped_are_named(tmp_path: Path) -> None:
     np.savez(tmp_path / "two.npz", a=np.zeros(2), b=np.zeros(2))
     np.save(tmp_path / "objects.npy", np.array([{}, None]), allow_pickle=True)
     np.save(tmp_path / "texts.npy", np.array(["a", "b"]))
-    for name in ("text.npy", "objects.npy", "missing.npy"):
-        with pytest.raises(InputError, match=rf"{name}: not an array file that can be memory-mapped"):
+    for name in ("text.npy", "objects.npy", "missing.npy", "two.npz", "texts.npy"):
+        with pytest.raises(InputError, match=rf"{name}: cannot be read as a .npy file with one array of numbers"):
             mapped(tmp_path / name)
-    with pytest.raises(InputError, match=r"two\.npz: contains several arrays"):
-        mapped(tmp_path / "two.npz")
-    with pytest.raises(InputError, match=r"texts\.npy: its numbers are of type <U1"):
-        mapped(tmp_path / "texts.npy")

@@ -100,9 +100,11 @@ class Graph:
         if n == 0:
             raise InputError(f"{self.name}: the graph has no nodes")
         csr = self.csr
-        if csr is not None:
-            self._check_pointers(csr)
         ends = self.edge_index if csr is None else csr.col
+        if csr is not None and (
+            csr.rowptr[[0, -1]].tolist() != [0, ends.numel()] or not bool((csr.rowptr.diff() >= 0).all())
+        ):
+            raise InputError(f"{self.name}: rowptr must increase from 0 to {ends.numel()}, the number of edges")
         if ends.numel():
             low, high = int(ends.min()), int(ends.max())
             if low < 0 or high >= n:
@@ -179,14 +181,6 @@ class Graph:
         if col.dtype not in (torch.int32, torch.int64) or col.dim() != 1:
             raise InputError(f"{name}: col is {col.dtype} of shape {tuple(col.shape)}; expected int32 or int64 [edges]")
         return cls(x, CsrEdges(rowptr, col, undirected), y, **more)
-
-    def _check_pointers(self, csr: CsrEdges) -> None:
-        ends = [int(csr.rowptr[0]), int(csr.rowptr[-1])]
-        if ends != [0, csr.col.numel()] or not bool((csr.rowptr.diff() >= 0).all()):
-            raise InputError(
-                f"{self.name}: rowptr goes from {ends[0]} to {ends[1]}; it must increase from 0 to {csr.col.numel()}, "
-                "the number of edges"
-            )
 
     def unweighted(self) -> Graph:
         """The same graph without edge weights."""

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ergnn.config.errors import InputError
+from ergnn.config.files import wrap_errors
 
 _ARRAYS: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
 """Arrays behind mapped tensors, by address; the tensors keep them alive."""
@@ -22,18 +22,10 @@ def mapped(path: str | Path) -> Tensor:
 
     A graph's ``x`` may thus be larger than memory: ``Graph.from_csr(mapped("x.npy"), rowptr, col, y)``.
     """
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: not an array file that can be memory-mapped ({error})") from error
-    if not isinstance(array, np.ndarray):
-        raise InputError(f"{path}: contains several arrays; use a .npy file with one array")
-    with warnings.catch_warnings():
+    with wrap_errors(path, "a .npy file with one array of numbers"), warnings.catch_warnings():
+        array = np.lib.format.open_memmap(path, mode="r")
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        try:
-            tensor = torch.from_numpy(array)
-        except TypeError as error:
-            raise InputError(f"{path}: its numbers are of type {array.dtype}, which torch does not have") from error
+        tensor = torch.from_numpy(array)
     _ARRAYS[tensor.untyped_storage().data_ptr()] = array
     return tensor
 

@@ -224,9 +224,7 @@ def _classes(y: Tensor) -> list[int]:
 
 def _candidates(y: Tensor, nodes: Tensor | None) -> Tensor:
     """Return the labeled nodes in ascending order, so that a draw does not depend on the order of ``nodes``."""
-    if nodes is None:
-        return (y != UNLABELED).nonzero().flatten()
-    nodes = nodes.unique()
+    nodes = torch.arange(y.numel()) if nodes is None else nodes.unique()
     return nodes[y[nodes] != UNLABELED]
 
 

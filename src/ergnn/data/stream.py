@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from typing import Any, TypeVar, overload
+from functools import cache, cached_property, lru_cache
+from typing import Any, overload
 
 import torch
 from torch import Tensor
@@ -19,8 +19,6 @@ from ergnn.config.errors import InputError, check_choice, check_within, truncate
 from ergnn.config.learner_config import EDGES, LEFTOVERS
 from ergnn.data import splits
 from ergnn.data.graph import UNLABELED, Graph, Split
-
-T = TypeVar("T")
 
 METRICS = ("accuracy", "micro-f1")
 CLASS_ORDERS = ("natural", "shuffled")
@@ -234,18 +232,12 @@ class TaskStream(Sequence[Task]):
 
 def move_streams(streams: Sequence[TaskStream], device: torch.device | str) -> list[TaskStream]:
     """Move streams to a device; graphs and tensors that they share stay shared."""
-    moved: dict[int, Any] = {}
-
-    def once(value: T, move: Callable[[T], T]) -> T:
-        if id(value) not in moved:
-            moved[id(value)] = move(value)
-        return moved[id(value)]
+    move = cache(lambda tensor: tensor.to(device))
+    move_graph = cache(lambda graph: graph.apply(move))
 
     def move_task(task: Task) -> Task:
-        if task.own_graph:  # shared with no task, and possibly built again on every access
-            graph = task.graph.to(device)
-        else:
-            graph = once(task.graph, lambda g: g.apply(lambda tensor: once(tensor, lambda t: t.to(device))))
+        # a graph of its own is shared with no task, and possibly built again on every access
+        graph = task.graph.to(device) if task.own_graph else move_graph(task.graph)
         train, val, test = (nodes.to(device) for nodes in (task.train, task.val, task.test))
         return replace(task, graph=graph, train=train, val=val, test=test)
 

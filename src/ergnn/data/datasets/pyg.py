@@ -19,6 +19,7 @@ from torch import Tensor
 from torch_geometric.utils import index_to_mask, to_undirected
 
 from ergnn.config.errors import InputError, check_within
+from ergnn.config.files import wrap_errors
 from ergnn.config.lazy import extra
 from ergnn.data import splits
 from ergnn.data.csr import CsrEdges
@@ -92,15 +93,8 @@ class PygDataset(Dataset):
             for path in (raw, *(path for path in beside if path.name not in ("raw", "processed"))):
                 link = stage / ("raw" if path == raw else path.name)
                 link.symlink_to(path.resolve(), target_is_directory=path.is_dir())
-            try:
+            with wrap_errors(f"{self.name}: {raw}", f"a folder with {', '.join(self.raw_files)}"):
                 return self._graph(Path(scratch))
-            except InputError:
-                raise
-            except Exception as error:  # third-party readers can raise anything for a damaged file
-                raise InputError(
-                    f"{self.name}: the files in {raw} cannot be read ({type(error).__name__}: {error}); "
-                    f"expected {', '.join(self.raw_files)}"
-                ) from error
 
     def _download(self, root: Path | None) -> Graph:
         cache = storage.cache_root()
