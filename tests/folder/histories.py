@@ -14,8 +14,8 @@ from ergnn.data.stream import Task
 from ergnn.data.tables.kinds import Codes
 from ergnn.data.tables.node_tables import SPLITS
 from ergnn.folder import LearnerFolder, Settings
+from ergnn.folder.database import kept_versions
 from ergnn.folder.spool import Job, Spool
-from ergnn.folder.versions import kept_versions
 from ergnn.learning.learner import Learner
 from folder.growing import FEATURES, edges_of, nodes_of, objects
 

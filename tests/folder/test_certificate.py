@@ -9,7 +9,7 @@ import pytest
 
 from ergnn.cli.main import main
 from ergnn.config.errors import BusyError, FolderError, InputError
-from ergnn.folder import LearnerFolder, Settings, versions
+from ergnn.folder import LearnerFolder, Settings, database
 from ergnn.folder.certificate import find_bytes, make_certificate
 from ergnn.folder.database import transaction, writing
 from ergnn.folder.spool import Spool
@@ -69,7 +69,7 @@ def test_nodes_that_are_forgotten_are_purged_later(
     assert "use --nodes, or --purge" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("function", ["purge_spool", "versions.drop_before", "versions.scrub"])
+@pytest.mark.parametrize("function", ["purge_spool", "database.drop_before", "database.scrub"])
 def test_a_purge_that_was_interrupted_is_completed(
     folder: LearnerFolder, function: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,7 +80,7 @@ def test_a_purge_that_was_interrupted_is_completed(
         patch.setattr(f"ergnn.folder.learner_folder.{function}", interrupt)
         with pytest.raises(KeyboardInterrupt):
             folder.forget(GONE, purge=True)
-    assert traces(folder) or function == "versions.scrub"
+    assert traces(folder) or function == "database.scrub"
     folder.forget(GONE, purge=True)
     assert not traces(folder)
 
@@ -170,11 +170,11 @@ def test_a_certificate_is_not_believed(folder: LearnerFolder, bases: dict[str, P
     assert contradicted(folder) == ["none of the 2 nodes is there"]
     shutil.rmtree(folder.root / "spool")
     with writing(folder.root) as connection, transaction(connection):
-        data = versions.get_tensors(connection, 3, "weights")
+        data = database.get_tensors(connection, 3, "weights")
         from safetensors.torch import save
 
         data["weight"][0, 0] += 0.01
-        versions.put_blob(connection, 3, "weights", save(data))
+        database.put_blob(connection, 3, "weights", save(data))
     assert [statement[:9] for statement in contradicted(folder)] == ["the model"]
     certificate = json.loads(path.read_text())
     path.write_text(json.dumps({**certificate, "version_after": 1}))
@@ -222,7 +222,7 @@ def test_ids_within_other_ids_are_told_apart(tmp_path: Path) -> None:
     folder.forget(["member 1", "member 2"], purge=True, certificate=path)  # "member 10" is still there
     assert not any(folder.verify(path).values())
     with writing(folder.root) as connection, transaction(connection):
-        versions.add_log(connection, "note", text="member 2 was here")
+        database.add_log(connection, "note", text="member 2 was here")
     with folder.snapshot() as snapshot:
         assert find_bytes(snapshot, [b"member 2", b"member 1"])[0]
 

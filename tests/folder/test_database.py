@@ -16,8 +16,7 @@ from safetensors.torch import save
 
 from doc_blocks import ROOT
 from ergnn.folder import LearnerFolder, Settings, database
-from ergnn.folder.database import APPLICATION_ID, FILE, FolderError, transaction, writing
-from ergnn.folder.versions import get_tensors, put_blob
+from ergnn.folder.database import APPLICATION_ID, FILE, FolderError, get_tensors, put_blob, transaction, writing
 from folder.growing import IDS, edges_of, make_updates, nodes_of, probabilities, quick, tables
 
 FIXTURE = Path(__file__).with_name("fixtures") / "schema1"

@@ -19,7 +19,7 @@ import numpy as np
 from ergnn import __version__
 from ergnn.config.errors import FolderError
 from ergnn.config.files import wrap_errors
-from ergnn.folder import database, versions
+from ergnn.folder import database
 from ergnn.folder.database import VISIBLE, insert, to_json
 from ergnn.folder.snapshot import Snapshot, relearned, write_records
 from ergnn.folder.spool import spooled_ids
@@ -48,7 +48,7 @@ def make_certificate(snapshot: Snapshot, before: int, traces: Mapping[str, Colle
     certificate: dict[str, Any] = {
         "format": FORMAT,
         "ergnn": __version__,
-        "time": versions.now(),
+        "time": database.now(),
         "salt": salt,
         "removed": sorted(_hash(salt, name) for name in traces),
         "version_before": before,
@@ -79,7 +79,7 @@ def verify_certificate(snapshot: Snapshot, path: Path) -> dict[str, str | None]:
     stored = {name for (name,) in connection.execute("SELECT id FROM nodes")}
     ids = {"the database": stored, "the spool": spooled_ids(snapshot.root)}
     there = [place for place, names in ids.items() if any(_hash(salt, name) in removed for name in names)]
-    older = [number for number in versions.kept_versions(connection) if number < after]
+    older = [number for number in database.kept_versions(connection) if number < after]
     damage = database.check_database(connection)
     statements = {
         "the certificate was issued for this folder": None if known else "its digest is not in the folder's log",

@@ -33,9 +33,8 @@ from ergnn.data.tables.kinds import encode_values
 from ergnn.data.tables.named_graph import features_tensor, to_graph
 from ergnn.data.tables.read import read_edges, read_nodes
 from ergnn.folder import database
-from ergnn.folder.database import to_json
+from ergnn.folder.database import get_tensors, to_json
 from ergnn.folder.snapshot import Snapshot, open_snapshot
-from ergnn.folder.versions import get_tensors
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.layers import PlainAdjacency
 

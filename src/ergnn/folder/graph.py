@@ -19,10 +19,9 @@ from ergnn.data.partial import Array, LabeledGraph, join_weights
 from ergnn.data.tables.encoder import Encoder
 from ergnn.data.tables.kinds import Codes
 from ergnn.data.tables.node_tables import SPLITS
-from ergnn.folder.database import VISIBLE, Row, damaged, insert, read_number, reading_values, select
+from ergnn.folder.database import VISIBLE, Row, Version, damaged, insert, read_number, reading_values, select
 from ergnn.folder.encoding import digest
 from ergnn.folder.update import Update
-from ergnn.folder.versions import Version
 
 AMONG = "IN (SELECT value FROM json_each(:nodes))"
 

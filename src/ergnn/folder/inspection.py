@@ -15,7 +15,7 @@ import torch
 from ergnn.config.errors import FolderError
 from ergnn.data.partial import Array, LabeledGraph, PartialGraph, find_all, read_subgraph
 from ergnn.data.tables.node_tables import SPLITS
-from ergnn.folder import versions
+from ergnn.folder import database
 from ergnn.folder.database import VISIBLE
 from ergnn.folder.encoding import describe_columns
 from ergnn.folder.network import CHUNK
@@ -232,13 +232,13 @@ def _unknown(snapshot: Snapshot) -> dict[str, Any] | None:
 
 def check_versions(connection: sqlite3.Connection, root: Path) -> list[str]:
     """Errors of versions that checksums do not show: rows that are missing, or that a wrong version has removed."""
-    newest, staged = versions.current_version(connection)[1], read_staged(connection)
+    newest, staged = database.current_version(connection)[1], read_staged(connection)
     wrong, last = [], newest if staged is None else int(staged["version"])
-    for table in versions.VERSIONED:
+    for table in database.VERSIONED:
         query = f"SELECT count(*) FROM {table} WHERE added > :last OR removed > :last OR removed <= added"
         if count := connection.execute(query, {"last": last}).fetchone()[0]:
             wrong.append(f"{table}: {count} row(s) belong to versions that do not exist")
-    for number in versions.kept_versions(connection):
+    for number in database.kept_versions(connection):
         try:
             wrong += [f"version {number}: {text}" for text in _check_version(open_snapshot(root, number, connection))]
         except FolderError as error:

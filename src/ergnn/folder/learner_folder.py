@@ -16,10 +16,10 @@ from ergnn.config.errors import ErgnnError, FolderError, InputError, truncate
 from ergnn.config.files import write_file
 from ergnn.data.partial import Array, find_all
 from ergnn.data.tables.node_tables import EdgeTable, NodeTable
-from ergnn.folder import database, versions
+from ergnn.folder import database
 from ergnn.folder import snapshot as snapshots
 from ergnn.folder.certificate import clear_names, make_certificate, unused_classes, verify_certificate
-from ergnn.folder.database import insert, reading_values, to_json, transaction, wrap_errors
+from ergnn.folder.database import Version, insert, reading_values, to_json, transaction, wrap_errors
 from ergnn.folder.graph import StoredGraph, remove_nodes
 from ergnn.folder.inspection import check_versions, inspect_snapshot, unknown_nodes, update_drift, watch_snapshot
 from ergnn.folder.network import Checkpoints, learn_offline
@@ -27,7 +27,6 @@ from ergnn.folder.settings import CHANGEABLE, Settings
 from ergnn.folder.snapshot import Snapshot, fitted_version, make_learner, open_snapshot, write_snapshot
 from ergnn.folder.spool import purge_spool
 from ergnn.folder.update import check_labels, prepare_update, tables_digest
-from ergnn.folder.versions import Version
 from ergnn.learning.evaluation import HeldOut, Record, Score
 from ergnn.learning.resolve import resolve
 
@@ -74,7 +73,7 @@ class LearnerFolder:
             make_learner(settings)
             rows = ((name, to_json(value)) for name, value in settings.settings().items() if name in values)
             insert(connection, "settings", rows, "REPLACE")
-            versions.add_log(connection, "set", **values)
+            database.add_log(connection, "set", **values)
         return settings
 
     def snapshot(self, version: int | None = None) -> Snapshot:
@@ -159,8 +158,8 @@ class LearnerFolder:
             connection.execute("DELETE FROM progress")
             write_snapshot(grown, [record])
             seconds = round(perf_counter() - start, 3)
-            versions.add_log(connection, "observe", update=update + 1, name=str(record["name"]), seconds=seconds)
-        versions.shrink(connection)
+            database.add_log(connection, "observe", update=update + 1, name=str(record["name"]), seconds=seconds)
+        database.shrink(connection)
         return record
 
     def predict(
@@ -234,7 +233,7 @@ class LearnerFolder:
     def inspect(self, version: int | None = None) -> dict[str, Any]:
         """Graph, buffer, accuracy since each update, drift, bytes, versions and history."""
         with self.snapshot(version) as snapshot, reading_values("the records"):
-            stored = versions.inspect_storage(snapshot.connection, self.root, snapshot.version.number)
+            stored = database.inspect_storage(snapshot.connection, self.root, snapshot.version.number)
             return {**inspect_snapshot(snapshot), **stored}
 
     def watch(self, version: int | None = None) -> dict[str, Any]:
@@ -285,7 +284,7 @@ class LearnerFolder:
             with self.snapshot() as snapshot:
                 certified = make_certificate(snapshot, before, traces)
             with database.writing(self.root) as connection, transaction(connection):
-                versions.add_log(connection, "purge", nodes=len(traces), certificate=certified["digest"])
+                database.add_log(connection, "purge", nodes=len(traces), certificate=certified["digest"])
             write_file(Path(certificate), json.dumps(certified, indent=1).encode())
         return {**report, "skipped": len(ids) - len(present), "purged": len(traces), "older_versions": []}
 
@@ -295,10 +294,10 @@ class LearnerFolder:
             nodes = np.unique(find_all(base.graph, ids))
             if not len(nodes):
                 raise InputError("no nodes are given; there is nothing to forget")
-            number = versions.current_version(connection)[1] + 1
+            number = database.current_version(connection)[1] + 1
             labeled = int((base.graph.labels(nodes)[0] >= 0).sum())
             with transaction(connection):
-                versions.drop_after(connection, old.number)
+                database.drop_after(connection, old.number)
                 edges = remove_nodes(connection, base.graph, nodes, number, base.settings.directed)
                 version = replace(
                     old,
@@ -313,8 +312,8 @@ class LearnerFolder:
                 after, report = base.forget(nodes, version, new)
                 changed = [now for now, before in zip(after.records, base.records, strict=True) if now != before]
                 write_snapshot(after, changed)
-                versions.add_log(connection, "forget", nodes=len(nodes), retrained=retrain)
-            older = [kept for kept in versions.kept_versions(connection) if kept != number]
+                database.add_log(connection, "forget", nodes=len(nodes), retrained=retrain)
+            older = [kept for kept in database.kept_versions(connection) if kept != number]
             return {"version": number, "edges": edges, **report, "older_versions": older}
 
     def purge(self, ids: Sequence[str] = ()) -> dict[str, list[bytes]]:
@@ -335,14 +334,14 @@ class LearnerFolder:
             if present:
                 raise InputError(f"node {truncate(present[0])} is in the graph; forget it before purging")
             traces: dict[str, list[bytes]] = {name: [] for name in ids}
-            traces |= versions.forgotten_nodes(connection, base.version.number)
+            traces |= database.forgotten_nodes(connection, base.version.number)
             purge_spool(self.root, list(traces), list(unused_classes(base).values()))
             with transaction(connection):
-                versions.drop_after(connection, base.version.number)
-                versions.drop_before(connection, base.version.number)
-                versions.drop_cache(connection, base.version.number)
+                database.drop_after(connection, base.version.number)
+                database.drop_before(connection, base.version.number)
+                database.drop_cache(connection, base.version.number)
                 clear_names(base, traces)
-            versions.scrub(connection, self.root)
+            database.scrub(connection, self.root)
             return traces
 
     def verify(self, certificate: str | Path) -> dict[str, str | None]:
@@ -372,16 +371,16 @@ class LearnerFolder:
         Newer versions can be returned to until something is observed or forgotten.
         """
         with database.writing(self.root) as connection:
-            current, newest = versions.current_version(connection)
-            kept = versions.kept_versions(connection)
+            current, newest = database.current_version(connection)
+            kept = database.kept_versions(connection)
             wanted = max((number for number in kept if number < current), default=None) if version is None else version
             if wanted is None:
                 raise FolderError(f"{self.root}: version {current} is the oldest that is kept")
-            versions.read_version(connection, wanted)
+            database.read_version(connection, wanted)
             with transaction(connection):
-                versions.drop_after(connection, kept[-1])  # an unfinished update
+                database.drop_after(connection, kept[-1])  # an unfinished update
                 insert(connection, "current", [(1, wanted, newest)], "REPLACE")
-                versions.add_log(connection, "rollback", version=wanted)
+                database.add_log(connection, "rollback", version=wanted)
         return wanted
 
     @contextmanager
@@ -401,4 +400,4 @@ class LearnerFolder:
 
     def _discard(self, base: Snapshot) -> None:
         with transaction(base.connection):
-            versions.drop_after(base.connection, base.version.number)
+            database.drop_after(base.connection, base.version.number)

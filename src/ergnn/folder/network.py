@@ -20,10 +20,21 @@ from ergnn.config.errors import ErgnnError, FolderError, InputError
 from ergnn.data.partial import Array, PartialGraph, read_subgraph
 from ergnn.data.stream import Task
 from ergnn.engine.training import TaskProgress
-from ergnn.folder.database import MALFORMED, Row, damaged, from_json, insert, select, to_json, transaction
+from ergnn.folder.database import (
+    MALFORMED,
+    Row,
+    Version,
+    damaged,
+    from_json,
+    get_tensors,
+    insert,
+    put_blob,
+    select,
+    to_json,
+    transaction,
+)
 from ergnn.folder.graph import StoredGraph
 from ergnn.folder.settings import Settings
-from ergnn.folder.versions import Version, get_tensors, put_blob
 from ergnn.learning.callbacks import Callback
 from ergnn.learning.learner import Learner
 from ergnn.methods import LearnerView

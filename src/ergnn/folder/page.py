@@ -15,10 +15,8 @@ from ergnn.pages.node_figures import bar_chart, class_looks, neighborhood_map
 from ergnn.pages.page import render_page
 from ergnn.pages.table import Cell, Table, percent
 
-MOST_UPDATES = 40
-"""Updates that the figures show: the newest."""
-MOST_CLASSES = 40
-"""Classes whose confusion matrix is drawn."""
+MOST_DRAWN = 40
+"""Updates (the newest) and classes that the figures show."""
 MOST_REMEMBERED = 2000
 """Remembered nodes that the page lists."""
 MOST_LOG_LINES = 200
@@ -67,14 +65,11 @@ def _facts(inspection: dict[str, Any]) -> Iterator[tuple[str, str]]:
     graph, settings, overall, watch = (inspection[name] for name in ("graph", "settings", "overall", "watch"))
     yield "version", str(inspection["version"])
     yield "updates", str(len(inspection["updates"]))
-    for name in ("nodes", "edges", "labeled"):
-        yield name, f"{graph[name]:,}"
+    yield from ((name, f"{graph[name]:,}") for name in ("nodes", "edges", "labeled"))
     yield "classes", str(len(inspection["classes"]))
     yield "remembered", f"{len(inspection['buffer']):,}"
-    for name in ("backbone", "method"):
-        yield name, settings[name]
-    for name in ("accuracy", "majority", "balanced_accuracy", "macro_f1") if overall else ():
-        yield SCORES[name], f"{percent(overall[name])} %"
+    yield from ((name, settings[name]) for name in ("backbone", "method"))
+    yield from ((text, f"{percent(overall[name])} %") for name, text in SCORES.items() if overall)
     if overall and overall["roc_auc"] is not None:
         yield "ROC AUC", f"{overall['roc_auc']:.3f}"
     if watch["calibration"]:
@@ -86,7 +81,7 @@ def _facts(inspection: dict[str, Any]) -> Iterator[tuple[str, str]]:
 def _matrix(updates: Sequence[dict[str, Any]]) -> Drawing | None:
     """Accuracy on each update (column) after each update (row)."""
     scored = accuracy_matrix(list(updates))
-    if scored is None or len(scored[0]) > MOST_UPDATES:
+    if scored is None or len(scored[0]) > MOST_DRAWN:
         return None
     names = [f"update {update + 1}" for update in scored[0]]
     return accuracy_map([scored[1]], "accuracy in percent on the held-out nodes of each update", names, side=480)
@@ -95,7 +90,7 @@ def _matrix(updates: Sequence[dict[str, Any]]) -> Drawing | None:
 def _confusion(inspection: dict[str, Any]) -> Drawing | None:
     """Share of each class (row) that is predicted as each class (column)."""
     names: list[str] = inspection["classes"]
-    if not inspection["confusion"] or len(names) > MOST_CLASSES:
+    if not inspection["confusion"] or len(names) > MOST_DRAWN:
         return None
     nodes = np.zeros((len(names), len(names)))
     for true, predicted, count in inspection["confusion"]:
@@ -103,10 +98,8 @@ def _confusion(inspection: dict[str, Any]) -> Drawing | None:
     total = nodes.sum(1, keepdims=True)
     shares = np.divide(nodes, total, out=np.full_like(nodes, np.nan), where=nodes > 0)
     about = "{:.0f} of {:.0f} nodes of {} are predicted as {}"
-    tips = [
-        [about.format(nodes[i, j], total[i, 0], name, other) for j, other in enumerate(names)]
-        for i, name in enumerate(names)
-    ]
+    size = range(len(names))
+    tips = [[about.format(nodes[i, j], total[i, 0], names[i], names[j]) for j in size] for i in size]
     label = "share in percent of the held-out nodes of each class that is predicted as each class"
     short = [name if len(name) <= 14 else f"{name[:13]}…" for name in names]
     return heat_map(shares, low=0.0, high=1.0, label=label, tips=tips, names=short, side=480)
@@ -114,7 +107,7 @@ def _confusion(inspection: dict[str, Any]) -> Drawing | None:
 
 def _growth(updates: Sequence[dict[str, Any]], exact: bool) -> dict[str, Any] | None:
     """Lost accuracy over time, if there is more than one point: title, text and figure."""
-    shown = [(u["update"] + 1, 100 * u["forgetting"]) for u in updates if u["forgetting"] is not None][-MOST_UPDATES:]
+    shown = [(u["update"] + 1, 100 * u["forgetting"]) for u in updates if u["forgetting"] is not None][-MOST_DRAWN:]
     if len(shown) < 2:
         return None
     title = "Drop in accuracy" if exact else "Forgetting"
@@ -145,10 +138,9 @@ def _tables(inspection: dict[str, Any]) -> Iterator[Table]:
         for u in updates
     ]
     tested = [(str(u["update"] + 1), u["input_drift"]) for u in updates if u.get("input_drift")]
-    drift = [
-        [update, "alarm" if found["alarm"] else "no alarm", *(_p_value(found["p"].get(name)) for name in ASPECTS)]
-        for update, found in tested
-    ]
+    p_values = [[f"{test['p'][name]:.3f}" if name in test["p"] else "" for name in ASPECTS] for _, test in tested]
+    alarms = [[update, "alarm" if test["alarm"] else "no alarm"] for update, test in tested]
+    drift = [[*alarm, *p] for alarm, p in zip(alarms, p_values, strict=True)]
     bins = [
         [f"{percent(low)} to {percent(high)}", nodes, percent(confidence), percent(accuracy)]
         for low, high, nodes, confidence, accuracy in (inspection["watch"]["calibration"] or {"bins": []})["bins"]
@@ -165,10 +157,6 @@ def _tables(inspection: dict[str, Any]) -> Iterator[Table]:
     yield _table("bytes", "Bytes on disk", "l", ["part", "bytes"], list(map(list, inspection["bytes"].items())))
     yield _table("versions", "Versions that are kept", "l", ["version"], [[str(v)] for v in inspection["versions"]])
     yield _table("log", "History", "ll", ["time", "what happened"], log)
-
-
-def _p_value(p: float | None) -> str:
-    return "" if p is None else f"{p:.3f}"
 
 
 def class_table(inspection: dict[str, Any], most: int | None = None) -> Table:
@@ -197,15 +185,15 @@ def _table(id: str, title: str, left: str, header: list[str], rows: list[list[An
 def log_line(entry: dict[str, Any]) -> str:
     """A line of the log as a sentence."""
     rest = {key: value for key, value in entry.items() if key not in ("time", "action")}
-    if entry["action"] == "observe" and {"update", "name", "seconds"} <= rest.keys():
-        return f"Learned update {rest['update']}, “{rest['name']}”, in {rest['seconds']:.1f} s."
-    if entry["action"] == "forget" and {"nodes", "retrained"} <= rest.keys():
-        again = "; all updates were learned again without them" if rest["retrained"] else ""
-        return f"Forgot {rest['nodes']:,} node{'' if rest['nodes'] == 1 else 's'}{again}."
-    if entry["action"] == "rollback" and "version" in rest:
-        return f"Returned to version {rest['version']}."
-    facts = ", ".join(f"{key} {value}" for key, value in rest.items())
-    return f"{entry['action']}{f': {facts}' if facts else ''}"
+    match entry["action"], rest:
+        case "observe", {"update": update, "name": name, "seconds": seconds}:
+            return f"Learned update {update}, “{name}”, in {seconds:.1f} s."
+        case "forget", {"nodes": nodes, "retrained": retrained}:
+            again = "; all updates were learned again without them" if retrained else ""
+            return f"Forgot {nodes:,} node{'' if nodes == 1 else 's'}{again}."
+        case "rollback", {"version": version}:
+            return f"Returned to version {version}."
+    return ": ".join([entry["action"], *([", ".join(f"{key} {value}" for key, value in rest.items())] if rest else [])])
 
 
 def _accuracy(scores: list[list[int]], update: int) -> str:
@@ -240,7 +228,7 @@ def node_tables(node: dict[str, Any]) -> Iterator[Table]:
     Terms of one label add up to its score, as do the columns of the score by distance. The columns of features are
     those that tell the two best classes apart the most.
     """
-    most = max((row["share"] for row in node["terms"]), default=1.0) or 1.0
+    most = max((row["share"] for row in node["terms"]), default=0.0) or 1.0
     rows = [
         [row["id"], row["label"], str(row["update"]), f"{row['term']:+.4f}",
          Cell(percent(row["share"]), "meter", f"{row['share'] / most:.3f}")]

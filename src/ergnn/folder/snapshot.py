@@ -14,15 +14,14 @@ import numpy as np
 from ergnn.config.errors import FolderError, InputError, truncate
 from ergnn.data.partial import Array, ExtendedGraph, LabeledGraph, PartialGraph, find_all
 from ergnn.data.tables.node_tables import SPLITS, EdgeTable, NodeTable
-from ergnn.folder import database, versions
-from ergnn.folder.database import VISIBLE, damaged, from_json, insert, reading_values, select, to_json
+from ergnn.folder import database
+from ergnn.folder.database import VISIBLE, Version, damaged, from_json, insert, reading_values, select, to_json
 from ergnn.folder.encoding import describe_columns, fitted_state
 from ergnn.folder.graph import StoredGraph, write_update
 from ergnn.folder.network import CHUNK, NetworkLearner
 from ergnn.folder.settings import Settings
 from ergnn.folder.solved import SolvedLearner
 from ergnn.folder.update import Update, prepare_update
-from ergnn.folder.versions import Version
 from ergnn.learning.evaluation import HeldOut, Record
 from ergnn.learning.learner import Learner
 from ergnn.methods import METHODS
@@ -218,9 +217,9 @@ def open_snapshot(root: Path, number: int | None = None, connection: sqlite3.Con
         except BaseException:
             connection.close()
             raise
-    number = versions.current_version(connection)[0] if number is None else number
+    number = database.current_version(connection)[0] if number is None else number
     with reading_values(f"version {number}"):
-        version = versions.read_version(connection, number)
+        version = database.read_version(connection, number)
     settings = read_settings(connection, version.state.get("settings"))
     learner = make_learner(settings)
     with reading_values(f"version {number}"):
@@ -260,7 +259,7 @@ def stage_update(base: Snapshot, update: Update, name: str, digest: str) -> dict
     old, counts, connection = base.version, update.counts, base.connection
     new = replace(
         old,
-        number=versions.current_version(connection)[1] + 1,
+        number=database.current_version(connection)[1] + 1,
         nodes=old.nodes + counts["nodes"],
         edges=old.edges + counts["edges"],
         next_node=old.next_node + len(update.ids),
@@ -278,7 +277,7 @@ def stage_update(base: Snapshot, update: Update, name: str, digest: str) -> dict
         "graph": {"nodes": new.nodes, "edges": new.edges},
     }
     with database.transaction(connection):
-        versions.drop_after(connection, old.number)
+        database.drop_after(connection, old.number)
         write_update(connection, base.graph, update, new.number, old.updates, base.settings.directed)
         new = fitted_version(connection, new, base.learner.exact)
         if not describe_columns(old.state) and (columns := describe_columns(new.state)):
@@ -307,13 +306,13 @@ def write_snapshot(snapshot: Snapshot, records: Iterable[Record] = ()) -> None:
     connection, learner, version = snapshot.connection, snapshot.learner, snapshot.version
     names = sorted(name for name, _ in select(connection, "settings"))
     state = {**version.state, "learner": learner.state(), "settings": names}
-    version = replace(version, remembered=len(learner.buffer), time=versions.now(), state=state)
+    version = replace(version, remembered=len(learner.buffer), time=database.now(), state=state)
     *sizes, _ = vars(version).values()
     insert(connection, "versions", [(*sizes, to_json(state))])
     insert(connection, "current", [(1, version.number, version.number)], "REPLACE")
     learner.write(connection, version.number)
     write_records(connection, records, version.number)
-    versions.drop_before(connection, versions.kept_versions(connection)[-snapshot.settings.keep :][0])
+    database.drop_before(connection, database.kept_versions(connection)[-snapshot.settings.keep :][0])
 
 
 def write_records(connection: sqlite3.Connection, records: Iterable[Record], version: int) -> None:

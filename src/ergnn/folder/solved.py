@@ -28,10 +28,9 @@ from ergnn.config.errors import FolderError, InputError
 from ergnn.data.partial import Array, LabeledGraph, LocalGraph, PartialGraph, read_subgraph
 from ergnn.data.structure import HOPS
 from ergnn.engine.hardware import find_device
-from ergnn.folder.database import VISIBLE, damaged, insert, select
+from ergnn.folder.database import VISIBLE, damaged, drop_cache, get_tensors, insert, put_blob, select
 from ergnn.folder.graph import AMONG, StoredGraph, json_list
 from ergnn.folder.settings import Settings
-from ergnn.folder.versions import drop_cache, get_tensors, put_blob
 from ergnn.replay.buffer import Experience, ExperienceBuffer
 
 if TYPE_CHECKING:

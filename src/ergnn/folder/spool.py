@@ -29,8 +29,7 @@ from ergnn.config.files import write_file
 from ergnn.data.tables import Columns, Limits, read_edges, read_nodes
 from ergnn.data.tables.node_tables import canonical
 from ergnn.data.tables.sources import GZ, read_bytes
-from ergnn.folder.database import locked
-from ergnn.folder.versions import now
+from ergnn.folder.database import locked, now
 
 SPOOL, JOB, IDS, INCOMING = "spool", "job.json", "ids.json", ".new-"
 SERVING, LEARNING, CHANGES = ".lock", ".learning", ".changes"
@@ -174,13 +173,10 @@ class Spool:
             if not keep_files:
                 _remove_files(self.directory(job))
             self.jobs[job.number] = job
-            outcomes = [number for number in sorted(self.jobs) if self._is_outcome(self.jobs[number])]
-            for number in outcomes[:-OUTCOMES]:
+            ended = sorted(number for number, each in self.jobs.items() if each.state in ("done", "failed", "deleted"))
+            for number in [number for number in ended if not self.holds_files(self.jobs[number])][:-OUTCOMES]:
                 shutil.rmtree(self.directory(self.jobs.pop(number)))
             return job
-
-    def _is_outcome(self, job: Job) -> bool:
-        return job.state in ("done", "failed", "deleted") and not self.holds_files(job)
 
     def refresh(self) -> None:
         """Read jobs that another process has purged."""
@@ -249,31 +245,30 @@ def purge_spool(root: Path, ids: Collection[str], labels: Collection[str] = ()) 
 def spooled_ids(root: Path) -> set[str]:
     """Ids that the tables and requests of a spool name, as far as they can be read."""
     ids: set[str] = set()
-    for directory in _directories(root / SPOOL) if (root / SPOOL).is_dir() else ():
-        for path in _files(directory):
-            if path.name == IDS:
-                ids |= set(json.loads(path.read_bytes())["ids"])
-            elif path.name.partition(".")[0] in TABLES:
-                ids |= _names(path)
+    for path in (path for directory in _directories(root / SPOOL) for path in _files(directory)):
+        if path.name == IDS:
+            ids |= set(json.loads(path.read_bytes())["ids"])
+        elif path.name.partition(".")[0] in TABLES:
+            ids |= _names(path)
     return ids
 
 
 def _purge_files(directory: Path, job: Job, ids: frozenset[str]) -> bool:
     """Remove ids from the files of a job; returns whether it lost its tables, which name a node or cannot be read."""
-    files, unreadable = _files(directory), job.state == "unreadable"
+    files, is_readable = _files(directory), job.state != "unreadable"
     try:
-        if files and not unreadable and job.kind == "forget":
+        if files and is_readable and job.kind == "forget":
             request = json.loads((directory / IDS).read_bytes())
             for key in {"ids", "unknown"} & request.keys():
                 request[key] = [name for name in request[key] if name not in ids]
             write_file(directory / IDS, json.dumps(request).encode())
             return False
-        if files and not unreadable and all(ids.isdisjoint(_names(path)) for path in files):
+        if files and is_readable and all(ids.isdisjoint(_names(path)) for path in files):
             return False
     except (ErgnnError, ValueError, TypeError, AttributeError, RecursionError):
         pass  # it cannot be read
     _remove_files(directory)
-    return bool(files) or unreadable or not job.is_finished
+    return bool(files) or not is_readable or not job.is_finished
 
 
 def _names(path: Path) -> set[str]:
@@ -300,7 +295,7 @@ def _last_purge(spool: Path) -> int:
 
 def _directories(spool: Path) -> list[Path]:
     """The folders of jobs, in the order of their numbers."""
-    jobs = [path for path in spool.iterdir() if re.fullmatch("[0-9]{8,18}", path.name) and path.is_dir()]
+    jobs = [path for path in spool.glob("*") if re.fullmatch("[0-9]{8,18}", path.name) and path.is_dir()]
     return sorted(jobs, key=lambda path: int(path.name))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ergnn.data.partial import Array, PartialGraph
 from ergnn.data.tables.node_tables import EdgeTable, NodeTable
-from ergnn.folder import LearnerFolder, database, versions
+from ergnn.folder import LearnerFolder, database
 from ergnn.folder.graph import MemoryGraph
 from ergnn.folder.snapshot import Snapshot
 
@@ -77,7 +77,7 @@ def load_version(folder: LearnerFolder) -> ServedVersion:
     with folder.snapshot() as stored:
         graph = MemoryGraph(stored.graph)
         learner = TableLearner(stored.learner, graph, len(stored.classes))
-        rows = [vars(versions.read_version(stored.connection, n)) for n in versions.kept_versions(stored.connection)]
+        rows = [vars(database.read_version(stored.connection, n)) for n in database.kept_versions(stored.connection)]
         shown = tuple(
             {name: value for name, value in row.items() if name not in ("state", "number", "next_node")}
             | {"version": row["number"], "current": row["number"] == stored.version.number}
@@ -89,4 +89,4 @@ def load_version(folder: LearnerFolder) -> ServedVersion:
 def current_number(folder: LearnerFolder) -> int:
     """The number of the current version."""
     with database.wrap_errors(folder.root), closing(database.connect(folder.root)) as connection:
-        return versions.current_version(connection)[0]
+        return database.current_version(connection)[0]
