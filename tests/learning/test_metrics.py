@@ -38,12 +38,6 @@ def matrices(draw: st.DrawFn, min_tasks: int = 1, max_tasks: int = 6) -> Accurac
     return AccuracyMatrix(rows)
 
 
-@st.composite
-def labeled(draw: st.DrawFn) -> tuple[list[int], list[int]]:
-    pairs = draw(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=40))
-    return [predicted for predicted, _ in pairs], [target for _, target in pairs]
-
-
 def test_the_examples_in_the_docstrings_hold() -> None:
     outcome = doctest.testmod(metrics)
     assert outcome.attempted >= 10
@@ -51,15 +45,6 @@ def test_the_examples_in_the_docstrings_hold() -> None:
 
 
 # scores of one task
-
-
-@given(labeled())
-def test_accuracy_is_the_fraction_of_hits(labels: tuple[list[int], list[int]]) -> None:
-    predicted, target = labels
-    hits = 0
-    for p, t in zip(predicted, target, strict=True):
-        hits += p == t
-    assert accuracy(torch.tensor(predicted), torch.tensor(target)) == hits / len(target)
 
 
 @pytest.mark.parametrize(
@@ -184,15 +169,6 @@ def test_one_task_has_no_forgetting(score: float) -> None:
 
 
 # spread over runs
-
-
-@given(st.lists(SCORES, min_size=2, max_size=12))
-def test_summary_agrees_with_an_explicit_loop(values: list[float]) -> None:
-    n = len(values)
-    mean = sum(values) / n
-    std = math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1))
-    summary = summarize(values)
-    assert (summary.mean, summary.std, summary.n) == (pytest.approx(mean), pytest.approx(std, abs=1e-12), n)
 
 
 @pytest.mark.parametrize(("n", "quantile"), [(2, 12.706), (3, 4.303), (5, 2.776), (10, 2.262), (30, 2.045)])

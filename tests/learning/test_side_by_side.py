@@ -9,7 +9,6 @@ import torch
 from ergnn.data import TaskStream, make_stream
 from ergnn.engine import outputs
 from ergnn.engine.objective import make_objective
-from ergnn.engine.slots import OPTIMIZERS, make_optimizer
 from ergnn.engine.training import Training
 from ergnn.learning import evaluation
 from ergnn.learning.evaluation import evaluate_streams
@@ -17,7 +16,6 @@ from ergnn.learning.learner import Learner
 from graphs import random_graph
 from nn.cases import labeled, model_of, train
 
-PAPER = ("gat", "gcn", "sage", "gin", "sgc")
 SELECTORS = ("random", "mf", "cm*", "im")
 
 
@@ -62,13 +60,6 @@ def test_streams_side_by_side_equal_single_streams(backbone: str, head: str, spa
     compare([TaskStream.from_classes(graph) for graph in graphs], backbone, head, epochs=3)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("head", ["shared", "per-task", "growing"])
-@pytest.mark.parametrize("backbone", PAPER)
-def test_full_cora_streams_side_by_side_equal_single_streams(backbone: str, head: str) -> None:
-    compare([make_stream("cora", split="seeded", split_seed=s).stream for s in range(4)], backbone, head, epochs=200)
-
-
 @pytest.mark.parametrize(
     ("name", "models", "optimizer"),
     [
@@ -90,32 +81,6 @@ def test_any_number_of_stacked_models_equals_single_models(name: str, models: in
     for i in {0, 1, models - 1}:
         train(make_objective([alone[i]], [parts[i]]), training, seeds=[i], task=1)
         assert_same_bits(made[i], alone[i])
-
-
-@pytest.mark.parametrize("kind", OPTIMIZERS)
-def test_a_stacked_step_equals_single_steps_and_counts_once(kind: str) -> None:
-    generator = torch.Generator().manual_seed(0)
-    shapes = [(7, 3), (14, 5), (7, 16)]  # single entries, two heads per model, full SIMD vectors
-    start = [torch.randn(shape, generator=generator) for shape in shapes]
-    grads = [[torch.randn(shape, generator=generator) for shape in shapes] for _ in range(5)]
-
-    def run(models: int, rows: list[slice]) -> tuple[list[torch.Tensor], torch.optim.Optimizer]:
-        params = [value[part].clone().requires_grad_() for value, part in zip(start, rows, strict=True)]
-        optimizer = make_optimizer(kind, params, models, lr=0.1, weight_decay=0.1)
-        for step in grads:
-            for param, grad, part in zip(params, step, rows, strict=True):
-                param.grad = grad[part].clone()
-            optimizer.step()
-        return params, optimizer
-
-    together, optimizer = run(7, [slice(None)] * 3)
-    for i in range(7):
-        own = [slice(i, i + 1), slice(2 * i, 2 * i + 2), slice(i, i + 1)]
-        for whole, part, mine in zip(together, own, run(1, own)[0], strict=True):
-            assert torch.equal(whole[part], mine)
-    steps = [float(state["step"]) for state in optimizer.state.values() if "step" in state]
-    assert steps == ([] if kind == "sgd" else [5.0] * 3)
-    assert [tuple(param.shape) for param in optimizer.param_groups[0]["params"]] == shapes
 
 
 @pytest.mark.parametrize(
