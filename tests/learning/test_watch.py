@@ -201,7 +201,7 @@ def test_rows_have_unit_length_and_see_two_hops(width: int) -> None:
 def test_what_does_not_fit_is_refused() -> None:
     a, one = {"a": np.zeros((3, 2))}, UnknownScore(torch.zeros(1), torch.ones(1, 1))
     for message, call in (
-        ("alpha is 1; it must be above 0 and below 1", lambda: drift_test(a, a, alpha=1)),
+        ("alpha is 1; it must lie between 0 and 1", lambda: drift_test(a, a, alpha=1)),
         (r"aspects are \['a'\] and \['b'\]", lambda: drift_test(a, {"b": np.zeros((3, 2))})),
         ("at least one on each side", lambda: drift_test(a, {"a": np.zeros((0, 2))})),
         ("one row per label is needed", lambda: fit_temperature(np.ones((2, 2)), np.zeros(3))),
@@ -210,7 +210,7 @@ def test_what_does_not_fit_is_refused() -> None:
             "2 rows, 3 labels and 2 background rows",
             lambda: UnknownScore.fit(torch.ones(2, 2), torch.zeros(3), torch.ones(2, 2)),
         ),
-        ("rate is 0; it must be above 0 and below 1", lambda: one.with_threshold(torch.ones(3, 1), 0)),
+        ("rate is 0; it must lie between 0 and 1", lambda: one.with_threshold(torch.ones(3, 1), 0)),
     ):
         with pytest.raises(InputError, match=message):
             call()

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from ergnn.config.errors import InputError, check_at_least, check_choice
+from ergnn.config.errors import InputError, check_at_least, check_between, check_choice
 from ergnn.config.registry import field_options
 
 if TYPE_CHECKING:
@@ -181,8 +181,7 @@ def check_training(config: Any) -> None:
     check_choice("optimizer", config.optimizer, OPTIMIZERS)
     check_at_least(1, epochs=config.epochs, batch_size=config.batch_size)
     check_at_least(0, weight_decay=config.weight_decay)
-    if config.lr is not None and not 0 < config.lr < float("inf"):
-        raise InputError(f"lr is {config.lr}; it must be above 0")
+    check_between(0, float("inf"), lr=config.lr)
     if config.fanout is None and config.with_replacement:
         raise InputError("with_replacement is set, but no neighbors are sampled; set fanout")
     if config.fanout is not None and config.batch_size is None:

@@ -172,7 +172,12 @@ class Recorder(Callback):
     def on_task_end(self, learner: LearnerView, task: Task, record: dict[str, Any]) -> None:
         self._fetch(learner)
         self._tasks[task.id] = task
-        self.write_task(learner, task, {**_numbers(record), **_buffer(learner), **self._scores(learner, task.id)})
+        values = {name: value for name, value in record.items() if name != "task"}
+        values |= {f"selection/{name}": value for name, value in (record.get("selection") or {}).items()}
+        if (buffer := learner.method.buffer) is not None:
+            values |= {"buffer/nodes": len(buffer), "buffer/bytes": buffer.nbytes}
+        numbers = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
+        self.write_task(learner, task, {**numbers, **self._scores(learner, task.id)})
 
     def on_task_failed(self, learner: LearnerView, task: Task, error: BaseException) -> None:
         self._losses = []
@@ -280,14 +285,3 @@ class TensorBoard(Recorder):
         if self._writer is not None:
             self._writer.close()
             self._writer = None
-
-
-def _numbers(record: dict[str, Any]) -> dict[str, float]:
-    flat = {key: value for key, value in record.items() if key not in ("task", "classes", "selection")}
-    flat |= {f"selection/{key}": value for key, value in (record.get("selection") or {}).items()}
-    return {key: float(value) for key, value in flat.items() if isinstance(value, int | float)}
-
-
-def _buffer(learner: LearnerView) -> dict[str, float]:
-    buffer = learner.method.buffer
-    return {} if buffer is None else {"buffer/nodes": float(len(buffer)), "buffer/bytes": float(buffer.nbytes)}

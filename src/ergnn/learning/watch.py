@@ -19,7 +19,7 @@ from torch import Tensor
 from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency
 from ergnn.analytic.head import SKETCH_SIZE
 from ergnn.analytic.ridge import best_temperature
-from ergnn.config.errors import InputError
+from ergnn.config.errors import InputError, check_between
 from ergnn.data.graph import Graph
 
 Array = NDArray[Any]
@@ -111,8 +111,7 @@ def drift_test(
         permutations: number of permutations.
         seed: seed of the permutations.
     """
-    if not 0 < alpha < 1:
-        raise InputError(f"alpha is {alpha}; it must be above 0 and below 1")
+    check_between(0, 1, alpha=alpha)
     if not reference or list(reference) != list(new):
         raise InputError(f"aspects are {list(reference)} and {list(new)}; they must be the same, and at least one")
     (n, *others), (m, *more) = ({rows.shape[0] for rows in part.values()} for part in (reference, new))
@@ -271,8 +270,7 @@ class UnknownScore:
         A further node of a known class that is exchangeable with them is reported as unknown with probability at most
         ``rate`` (split conformal prediction; Vovk et al., 2005). With too few rows for that, nothing is unknown.
         """
-        if not 0 < rate < 1:
-            raise InputError(f"rate is {rate}; it must be above 0 and below 1")
+        check_between(0, 1, rate=rate)
         scores, place = self.score(val).sort().values, ceil((val.size(0) + 1) * (1 - rate)) - 1
         return replace(self, threshold=float(scores[place]) if place < val.size(0) else inf, rate=rate)
 
