@@ -29,6 +29,8 @@ ROWS = 10
 """The default budget has room for this many rows of features per class of every task."""
 IMPORTANCE_NODES = 256
 """Training nodes per task to estimate the importance of parameters from, at most: it takes a gradient per node."""
+IMPORTANCE_OPTIONS = ("fisher_samples", "samples")
+"""The options that limit it."""
 ID_BYTES = 16
 """Bytes of the id and the label of a node."""
 SCENARIOS_COMPARED = ("task", "class", "domain")
@@ -236,9 +238,9 @@ def _entry(condition: Condition, options: CompareOptions, label: str, streams: S
     except (ErgnnError, ImportError) as error:
         return Entry(condition, label, None, str(error))
     stream, method = preset.stream, learner.method
-    limit = method.comparison.importance_option
-    if limit is not None and limit not in given and max(task.train.numel() for task in stream) > IMPORTANCE_NODES:
-        config = config.with_settings(**{limit: IMPORTANCE_NODES})
+    limits = [name for name in IMPORTANCE_OPTIONS if name in known and name not in given]
+    if limits and max(task.train.numel() for task in stream) > IMPORTANCE_NODES:
+        config = config.with_settings(**dict.fromkeys(limits, IMPORTANCE_NODES))
     counts = [int(n) for task in stream for n in task.graph.y[task.train].unique(return_counts=True)[1]]
     size, unused = method.comparison.size_option, method.unused_settings
     largest = known.get(size) if size != "per_class" else max(counts) if "scarce" in known else min(counts)

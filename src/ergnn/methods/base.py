@@ -78,14 +78,11 @@ class Comparison:
         search: values of options to try, by name; without options that scale the memory.
         variants: forms of the method that run beside the default one: name → options.
         size_option: the option that scales the memory, if the method has it.
-        importance_option: the option that limits the number of training nodes per task from which the importance of
-            parameters is estimated, if any.
     """
 
     search: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     size_option: str = "per_class"
-    importance_option: str | None = None
 
 
 @dataclass(frozen=True)

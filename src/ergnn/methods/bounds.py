@@ -74,7 +74,3 @@ class Joint(Method):
         before = self.nbytes
         self.nodes, self.val = without(self.nodes), without(self.val)
         return (before - self.nbytes) // 16
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        earlier = state.get("validation") or [nodes[:0] for nodes in state["nodes"]]  # of older versions
-        super().load_state_dict({"val": earlier, **state})

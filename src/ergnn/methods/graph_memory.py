@@ -171,7 +171,7 @@ class ContinualGNN(EWC, MemoryMethod):
         fisher_samples: number of training nodes to sample per task to estimate F; by default all.
     """
 
-    comparison = Comparison(search={"lam": (0.3, 3.0, 30.0)}, importance_option="fisher_samples")
+    comparison = Comparison(search={"lam": (0.3, 3.0, 30.0)})
     folder = FolderUse(extra_hops=1)
 
     @inherit_options(MemoryMethod)

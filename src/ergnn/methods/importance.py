@@ -143,7 +143,7 @@ class EWC(ImportanceMethod):
         fisher_samples: number of training nodes to sample per task to estimate F; by default all.
     """
 
-    comparison = Comparison(search={"lam": (0.3, 3.0, 30.0, 300.0)}, importance_option="fisher_samples")
+    comparison = Comparison(search={"lam": (0.3, 3.0, 30.0, 300.0)})
 
     def __init__(self, lam: float = 3.0, fisher_samples: int | None = None) -> None:
         check_at_least(1, fisher_samples=fisher_samples)
@@ -185,7 +185,7 @@ class MAS(ImportanceMethod):
         samples: number of training nodes to sample per task to estimate Ω; by default all.
     """
 
-    comparison = Comparison(search={"lam": (0.01, 0.1, 1.0, 10.0)}, importance_option="samples")
+    comparison = Comparison(search={"lam": (0.01, 0.1, 1.0, 10.0)})
 
     def __init__(self, lam: float = 1.0, samples: int | None = None) -> None:
         check_at_least(1, samples=samples)
@@ -325,10 +325,7 @@ class TWP(ImportanceMethod):
         fisher_samples: number of training nodes to sample per task to estimate F; by default all.
     """
 
-    comparison = Comparison(
-        search={"lam_loss": (0.15, 1.5, 15.0), "lam_topology": (1.0, 100.0, 10_000.0)},
-        importance_option="fisher_samples",
-    )
+    comparison = Comparison(search={"lam_loss": (0.15, 1.5, 15.0), "lam_topology": (1.0, 100.0, 10_000.0)})
 
     def __init__(self, lam_loss: float = 1.5, lam_topology: float = 100.0, fisher_samples: int | None = None) -> None:
         check_at_least(0, lam_loss=lam_loss, lam_topology=lam_topology)

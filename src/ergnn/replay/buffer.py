@@ -129,15 +129,10 @@ class ExperienceBuffer:
         """Replace the ids of the stored nodes."""
         self.experiences = [replace(one, nodes=mapping(one.nodes)) for one in self.experiences]
 
-    def remove(self, nodes: Tensor, task: int | None = None) -> int:
-        """Remove nodes by id (of one task if copies are stored, as ids may repeat); return how many were removed."""
-        if not self.experiences:
-            return 0
+    def remove(self, nodes: Tensor) -> int:
+        """Remove nodes by id; return how many were removed."""
         before, stored = len(self), self.nodes
-        gone = torch.isin(stored, nodes.to(stored.device)).cpu()
-        if task is not None:
-            gone &= torch.cat([torch.full((len(one),), one.task == task) for one in self.experiences])
-        self.experiences = self._kept(~gone)
+        self.experiences = self._kept(~torch.isin(stored, nodes.to(stored.device)).cpu())
         return before - len(self)
 
     def trim(self, budget_nodes: int | None = None, budget_bytes: int | None = None) -> int:

@@ -21,6 +21,8 @@ from ergnn.nn.heads import HeadPolicy
 Target = Literal["train", "val", "test"]
 SpaceName = Literal["feature", "embedding"]
 Distance = Literal["euclidean", "cosine"]
+ENTRIES = 1 << 22
+"""Distances per chunk."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,8 +214,8 @@ class Space:
             return 1.0 - F.normalize(a, dim=1) @ F.normalize(b, dim=1).T
         return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
 
-    def chunks(self, a: Tensor, b: Tensor, entries: int = 1 << 22) -> Iterator[tuple[Tensor, Tensor]]:
+    def chunks(self, a: Tensor, b: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield ``distances(a, b)`` in chunks of rows: positions in ``a``, and their rows."""
-        step = max(1, entries // max(b.size(0), 1))
+        step = max(1, ENTRIES // max(b.size(0), 1))
         for index in torch.arange(a.size(0), device=a.device).split(step):
             yield index, self.distances(a[index], b)
