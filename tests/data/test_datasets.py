@@ -1,10 +1,11 @@
-import http.server
 import json
 import shutil
-import threading
 from collections import Counter
+from email.message import Message
 from itertools import pairwise
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request
 
 import numpy as np
 import pytest
@@ -321,23 +322,15 @@ def test_no_network_falls_back_like_offline(bare: Path, monkeypatch: pytest.Monk
         load_graph("pubmed")
 
 
-def test_probe_accepts_any_response_and_rejects_a_timeout() -> None:
-    class Refuse(http.server.BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            self.send_error(403)
+def test_probe_accepts_any_response_and_rejects_a_closed_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(request: Request, timeout: float) -> None:
+        raise HTTPError(request.full_url, 403, "forbidden", Message(), None)
 
-        def log_message(self, *args: object) -> None:
-            pass
-
-    server = http.server.HTTPServer(("127.0.0.1", 0), Refuse)
-    url = f"http://127.0.0.1:{server.server_port}/file"
-    thread = threading.Thread(target=server.handle_request)
-    thread.start()
-    storage.probe(url)
-    thread.join()
-    server.server_close()
+    monkeypatch.setattr(storage, "urlopen", answer)
+    storage.probe("http://localhost/file")
+    monkeypatch.undo()
     with pytest.raises(OSError, match="refused"):
-        storage.probe(url)
+        storage.probe("http://127.0.0.1:9/file")
 
 
 @pytest.mark.parametrize(

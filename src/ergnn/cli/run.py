@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from contextlib import nullcontext
 from functools import partial
@@ -34,7 +35,7 @@ def config_of(args: argparse.Namespace) -> RunConfig:
 def run_command(args: argparse.Namespace) -> None:
     config = config_of(args)  # before torch is imported
 
-    from ergnn.data.datasets.storage import allow_downloads
+    from ergnn.data.datasets.storage import DOWNLOAD_VARIABLE
     from ergnn.engine.distributed import launched_first
     from ergnn.engine.hardware import set_threads
     from ergnn.lab.report.figures import write_run_figure
@@ -49,7 +50,7 @@ def run_command(args: argparse.Namespace) -> None:
     config = config.resolved()
     set_threads(args.threads)
     if args.download:
-        allow_downloads()
+        os.environ[DOWNLOAD_VARIABLE] = "1"  # also in child processes
     if args.verbose:
         logging.basicConfig(level=logging.INFO, format="%(message)s")
     if args.plot:

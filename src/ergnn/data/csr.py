@@ -70,6 +70,20 @@ def targets(rowptr: Tensor) -> Tensor:
     return torch.repeat_interleave(rows, rowptr.diff())
 
 
+def pointers(index: Tensor, size: int) -> Tensor:
+    """Return the CSR row pointers for the row indices of all entries."""
+    count = torch.bincount(index, minlength=size)
+    return torch.cat([count.new_zeros(1), count.cumsum(0)])
+
+
+def row_entries(rowptr: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the number of entries of some CSR rows, and the position of each entry in ``rows`` and in the matrix."""
+    count = rowptr[rows + 1] - rowptr[rows]
+    row = torch.repeat_interleave(torch.arange(rows.numel(), device=rows.device), count)
+    start = rowptr[rows] - (count.cumsum(0) - count)
+    return count, row, start[row] + torch.arange(row.numel(), device=row.device)
+
+
 def row_chunks(rowptr: Tensor, most: int = CHUNK) -> Iterator[tuple[int, int, int, int]]:
     """Split rows into chunks of about ``most`` entries: first and last row, first and last entry (end exclusive)."""
     ends = rowptr.cpu()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ergnn.config.errors import InputError
-from ergnn.data.csr import CsrEdges, targets
+from ergnn.data.csr import CsrEdges, row_entries, targets
 from ergnn.data.structure import DESCRIPTION, structural_features
 
 if TYPE_CHECKING:
@@ -240,12 +240,8 @@ class Graph:
 
     def _entries(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the row (position in ``nodes``), column and value of each stored feature of the nodes."""
-        ptr, col, value = self.x.crow_indices(), self.x.col_indices(), self.x.values()
-        count = ptr[nodes + 1] - ptr[nodes]
-        row = torch.repeat_interleave(torch.arange(nodes.numel(), device=nodes.device), count)
-        first = torch.repeat_interleave(count.cumsum(0) - count, count)
-        index = torch.repeat_interleave(ptr[nodes], count) + torch.arange(row.numel(), device=row.device) - first
-        return row, col[index], value[index]
+        _, row, entry = row_entries(self.x.crow_indices(), nodes)
+        return row, self.x.col_indices()[entry], self.x.values()[entry]
 
     def dense_x(self) -> Tensor:
         return self.x.to_dense() if self.is_sparse else self.x

@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ergnn.data.csr import CsrEdges, is_undirected, row_chunks, targets
+from ergnn.data.csr import CsrEdges, is_undirected, pointers, row_chunks, row_entries, targets
 from ergnn.data.graph import Graph
 from ergnn.engine.cache import Cache
 from ergnn.engine.kernels.links import Links
@@ -136,17 +136,3 @@ def adjacency_of(graph: Graph) -> Adjacency:
     """Return the adjacency of a graph, cached per ``edge_index``, which several graphs may share."""
     edges, n = graph.edge_index, graph.num_nodes
     return _ADJACENCIES.get([edges], lambda: Adjacency(edges, n), n)
-
-
-def pointers(index: Tensor, size: int) -> Tensor:
-    """Return the CSR row pointers for the row indices of all entries."""
-    count = torch.bincount(index, minlength=size)
-    return torch.cat([count.new_zeros(1), count.cumsum(0)])
-
-
-def row_entries(rowptr: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the number of entries of some CSR rows, and the position of each entry in ``rows`` and in the matrix."""
-    count = rowptr[rows + 1] - rowptr[rows]
-    row = torch.repeat_interleave(torch.arange(rows.numel(), device=rows.device), count)
-    start = rowptr[rows] - (count.cumsum(0) - count)
-    return count, row, start[row] + torch.arange(row.numel(), device=row.device)

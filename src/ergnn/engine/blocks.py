@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ergnn.engine.adjacency import Adjacency, merge_loops, pointers
+from ergnn.data.csr import pointers
+from ergnn.engine.adjacency import Adjacency, merge_loops
 from ergnn.engine.dropout import DropoutStream
 from ergnn.engine.features import SparsePattern, spmm
 from ergnn.engine.sampling import ALL, sample_neighbors

@@ -13,9 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ergnn.data.csr import targets
+from ergnn.data.csr import pointers, row_entries, targets
 from ergnn.data.graph import Graph
-from ergnn.engine.adjacency import pointers, row_entries
 from ergnn.engine.cache import Cache
 from ergnn.engine.slots import SlotRows, model_positions
 

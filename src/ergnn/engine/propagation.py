@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from ergnn.config.errors import InputError
+from ergnn.data.csr import pointers
 from ergnn.data.graph import Graph
-from ergnn.engine.adjacency import adjacency_of, merge_loops, pointers
+from ergnn.engine.adjacency import adjacency_of, merge_loops
 from ergnn.engine.blocks import make_block
 from ergnn.engine.cache import Cache
 from ergnn.engine.features import SparsePattern, spmm

@@ -19,7 +19,7 @@ import numpy as np
 from ergnn.analytic.scaling import FEW_COLUMNS
 from ergnn.config.errors import FormatError, listed
 from ergnn.data.structure import DESCRIPTION, WIDTH, identity_features
-from ergnn.data.tables.columns import label_hint
+from ergnn.data.tables.columns import check_known
 from ergnn.data.tables.encoder import Encoder
 from ergnn.data.tables.kinds import Codes, ColumnKind, decide_kinds, encode_values
 from ergnn.data.tables.node_tables import NodeTable
@@ -53,13 +53,7 @@ def coded_nodes(snapshot: Snapshot, nodes: NodeTable) -> tuple[NodeTable, dict[s
     needed = [kind.name for kind in kinds if kind.kind != "ignore"]
     if nodes.partial_columns:
         columns = {**{name: pa.nulls(len(nodes)) for name in needed}, **columns}
-    unknown = sorted(set(columns) - {kind.name for kind in kinds})
-    wrong = {"missing": [name for name in needed if name not in columns], "unknown": unknown}
-    if any(wrong.values()):
-        problem = "; ".join(f"{what}: {listed(names)}" for what, names in wrong.items() if names)
-        hint = "; leave out what is unknown with --ignore-column" if unknown else ""
-        hint += label_hint(unknown)
-        raise FormatError(f"{WHERE}: feature columns differ from those of earlier nodes; {problem}{hint}")
+    check_known(columns, [kind.name for kind in kinds], needed, WHERE)
     codes = encode_values(kinds, columns, WHERE)
     values = {name: dict(pairs) for name, pairs in (state.get("values") or {}).items()}
     values = {name: {**values.get(name, {}), **new} for name, new in codes.values.items()}

@@ -13,7 +13,6 @@ from ergnn.data.tables.kinds import Codes
 from ergnn.folder import LearnerFolder
 from folder.growing import quick
 
-KINDS = ("csv", "pandas")
 NAMES = ["age", "height", "score"]
 
 
@@ -23,12 +22,9 @@ def frame_of(first: int, labels: list[Any]) -> pd.DataFrame:
     return frame.assign(id=range(first, first + len(labels)), label=labels)
 
 
-def given(frame: pd.DataFrame, kind: str, path: Path) -> Any:
-    """Return the frame, or the file that pandas writes from it."""
-    if kind == "csv":
-        frame.to_csv(path.with_suffix(".csv"), index=False)
-        return path.with_suffix(".csv")
-    return frame
+def written(frame: pd.DataFrame, path: Path) -> Path:
+    frame.to_csv(path, index=False)
+    return path
 
 
 @pytest.fixture
@@ -36,34 +32,29 @@ def folder(tmp_path: Path) -> LearnerFolder:
     """A folder that has learned the classes 0 and 1 from integers in a CSV file."""
     out = LearnerFolder.create(tmp_path / "d", quick(epochs=1))
     edges = read_edges(pd.DataFrame({"from": range(20), "target": range(1, 21)}).rename(columns={"from": "source"}))
-    out.observe(read_nodes(given(frame_of(0, [0, 1] * 10 + [0]), "csv", tmp_path / "first")), edges)
+    out.observe(read_nodes(written(frame_of(0, [0, 1] * 10 + [0]), tmp_path / "first.csv")), edges)
     return out
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_floats_after_a_missing_label_are_the_same_two_classes(
-    kind: str, folder: LearnerFolder, tmp_path: Path
-) -> None:
+def test_floats_after_a_missing_label_are_the_same_two_classes(folder: LearnerFolder, tmp_path: Path) -> None:
     later = frame_of(21, [0, 1, None, 1, 0, 1, 0])
     assert later.label.dtype == np.float64
-    nodes = read_nodes(given(later, kind, tmp_path / "later"))
-    edges = read_edges(given(pd.DataFrame({"source": [21.0, 22.0], "target": [0, 21]}), kind, tmp_path / "edges"))
+    nodes = read_nodes(written(later, tmp_path / "later.csv"))
+    edges = read_edges(pd.DataFrame({"source": [21.0, 22.0], "target": [0, 21]}))
     folder.observe(nodes, edges)
     found = folder.inspect()
     assert sorted(found["classes"]) == ["0", "1"]
     assert (found["graph"]["nodes"], nodes.labels.tolist()[:3]) == (28, ["0", "1", None])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_features_are_known_by_name(kind: str, folder: LearnerFolder, tmp_path: Path) -> None:
+def test_features_are_known_by_name(folder: LearnerFolder) -> None:
     later = frame_of(21, [0, 1, 0, 1])
     turned = later[["score", "label", "age", "id", "height"]]
-    folder.observe(read_nodes(given(turned, kind, tmp_path / "turned")), None)
+    folder.observe(read_nodes(turned), None)
     stored = Codes.from_matrix(folder.snapshot().graph.stored_features(np.arange(21, 25)), len(NAMES))
     np.testing.assert_allclose(stored.numbers, later[NAMES].to_numpy(), rtol=1e-13)
-    renamed = frame_of(30, [0, 1]).rename(columns={"age": "years"})
     with pytest.raises(InputError, match="missing: 'age'; unknown: 'years'"):
-        folder.observe(read_nodes(given(renamed, kind, tmp_path / "renamed")), None)
+        folder.observe(read_nodes(frame_of(30, [0, 1]).rename(columns={"age": "years"})), None)
     assert folder.inspect()["graph"]["nodes"] == 25
 
 

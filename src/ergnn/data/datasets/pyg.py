@@ -22,7 +22,7 @@ from ergnn.config.errors import InputError, check_within
 from ergnn.config.files import wrap_errors
 from ergnn.config.lazy import extra
 from ergnn.data import splits
-from ergnn.data.csr import CsrEdges
+from ergnn.data.csr import CsrEdges, pointers
 from ergnn.data.datasets import storage
 from ergnn.data.datasets.base import Dataset, DataUnavailable, NotDownloaded, PublicSplitUnavailable, with_compact_x
 from ergnn.data.graph import Graph, Split
@@ -258,7 +258,5 @@ class OgbDataset(PygDataset):
 
 def _with_csr_edges(graph: Graph) -> Graph:
     source, target = graph.edge_index
-    count = torch.bincount(target, minlength=graph.num_nodes)
     col = source.int()[torch.argsort(target, stable=True)]
-    rowptr = torch.cat([count.new_zeros(1), count.cumsum(0)])
-    return replace(graph, edge_index=CsrEdges(rowptr, col))
+    return replace(graph, edge_index=CsrEdges(pointers(target, graph.num_nodes), col))

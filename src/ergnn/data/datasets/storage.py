@@ -37,11 +37,6 @@ def downloads_allowed() -> bool:
     return _is_set(DOWNLOAD_VARIABLE) and not _is_set(OFFLINE_VARIABLE)
 
 
-def allow_downloads() -> None:
-    """Allow downloads in this process and its child processes."""
-    os.environ[DOWNLOAD_VARIABLE] = "1"
-
-
 def how_to_get() -> str:
     """Explain how to get missing files, for messages."""
     if _is_set(OFFLINE_VARIABLE):

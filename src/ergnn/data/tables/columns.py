@@ -148,6 +148,16 @@ def _feature(name: str, names: Sequence[str], where: object) -> str:
     return name
 
 
+def check_known(names: Iterable[str], known: Sequence[str], needed: Sequence[str], where: object) -> None:
+    """Refuse feature columns that are not those of earlier nodes."""
+    unknown = sorted(set(names) - set(known))
+    wrong = {"missing": [name for name in needed if name not in set(names)], "unknown": unknown}
+    if any(wrong.values()):
+        problem = "; ".join(f"{what}: {listed(columns)}" for what, columns in wrong.items() if columns)
+        hint = ("; leave out what is unknown with --ignore-column" if unknown else "") + label_hint(unknown)
+        raise FormatError(f"{where}: feature columns differ from those of earlier nodes; {problem}{hint}")
+
+
 def label_hint(names: Iterable[str]) -> str:
     """Return the end of a message that asks about a column whose name looks like that of labels, if there is one."""
     name = next((name for name in names if name.strip().lower() in LOOK_LIKE_LABELS), None)

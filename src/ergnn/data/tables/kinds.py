@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import scipy.sparse
 
 from ergnn.config.errors import FormatError, InputError, check_choice, listed, truncate
-from ergnn.data.tables.values import first_misfit, is_numeric, is_text, is_time, plain
+from ergnn.data.tables.values import bad_value, first_misfit, is_numeric, is_text, is_time, plain
 
 KINDS = ("number", "category", "text", "date", "word", "ignore")
 CODED = ("number", "date", "category")
@@ -210,20 +210,15 @@ def _number(column: Any, kind: ColumnKind, where: object) -> np.ndarray:
     if not fits(values.type):
         bad = first_misfit(values, fits)
         need = "a date such as 2024-05-31 is required" if is_date else "a number is required"
-        raise FormatError(
-            f"{where}, row {bad + 1}, column {truncate(kind.name)}: {truncate(str(values[bad].as_py()))}; {need}, "
-            f"since the column holds {kind.kind}s ({kind.why}); to read it otherwise, create the folder with "
-            f"--columns {kind.name}=category"
-        )
+        why = f"since the column holds {kind.kind}s ({kind.why})"
+        hint = f"to read it otherwise, create the folder with --columns {kind.name}=category"
+        raise bad_value(bad, kind.name, where, f"{truncate(str(values[bad].as_py()))}; {need}, {why}; {hint}")
     if is_date:
         zone = values.type.tz if pa.types.is_timestamp(values.type) else None
         return np.asarray(values.cast(pa.timestamp("s", zone), safe=False).cast(pa.int64()).cast(pa.float64())) / DAY
     numbers = np.asarray(values.cast(pa.float64(), safe=False), np.float64)
     for row in np.flatnonzero(np.abs(numbers) > LARGEST):
-        raise FormatError(
-            f"{where}, row {row + 1}, column {truncate(kind.name)}: {numbers[row]}; a finite number up to {LARGEST:g} "
-            "is required"
-        )
+        raise bad_value(int(row), kind.name, where, f"{numbers[row]}; a finite number up to {LARGEST:g} is required")
     return numbers
 
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from ergnn.config.errors import FormatError, listed, truncate
-from ergnn.data.tables.columns import label_hint
+from ergnn.config.errors import FormatError, truncate
+from ergnn.data.tables.columns import check_known
 
 SPLITS = ("train", "val", "test")
 Column = Any
@@ -179,12 +179,8 @@ def align_features(table: NodeTable, names: Sequence[str] | None, source: object
     """
     if names is None or table.feature_names is None or not table.num_features or table.feature_names == tuple(names):
         return table
+    check_known(table.feature_names, names, names, source)
     index = {name: i for i, name in enumerate(table.feature_names)}
-    wrong = {"missing": [n for n in names if n not in index], "unknown": sorted(set(index) - set(names))}
-    if any(wrong.values()):
-        problem = "; ".join(f"{what}: {listed(columns)}" for what, columns in wrong.items() if columns)
-        hint = label_hint(wrong["unknown"])
-        raise FormatError(f"{source}: feature columns differ from those of earlier nodes; {problem}{hint}")
     order = [index[name] for name in names]
     return replace(table, features=table.features[:, order], feature_names=tuple(names), row_name=None)
 

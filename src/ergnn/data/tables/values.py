@@ -106,7 +106,8 @@ def _to_array(column: Any) -> np.ndarray:
     return np.asarray(column) if column.null_count or not len(column) else np.from_dlpack(column)
 
 
-def _bad(row: int, name: str, where: object, problem: str) -> FormatError:
+def bad_value(row: int, name: str, where: object, problem: str) -> FormatError:
+    """The error of a value in a row, counted from 0."""
     return FormatError(f"{where}, row {row + 1}, column {truncate(name)}: {problem}")
 
 
@@ -117,7 +118,7 @@ def to_floats(column: Any, name: str, where: object, *, rows: np.ndarray | None 
     """
 
     def refuse(at: int, problem: str) -> FormatError:
-        return _bad(at if rows is None else rows[at], name, where, f"{problem}; a finite number is required{hint}")
+        return bad_value(at if rows is None else rows[at], name, where, f"{problem}; a finite number is required{hint}")
 
     with wrap_errors(f"{where}, column {truncate(name)}", "numbers"), np.errstate(over="ignore"):
         values = plain(column)
@@ -142,7 +143,7 @@ def to_times(column: Any, where: object) -> np.ndarray:
         if is_text(values.type):
             bad = first_misfit(values, lambda kind: is_numeric(kind) or is_time(kind))
             problem = "neither a number nor a date such as 2024-05-31 or 2024-05-31T12:00:00Z, as in all other rows"
-            raise _bad(bad, "time", where, f"{truncate(values[bad].as_py())} is {problem}")
+            raise bad_value(bad, "time", where, f"{truncate(values[bad].as_py())} is {problem}")
         if is_time(values.type):
             values = values if pa.types.is_timestamp(values.type) else values.cast(pa.timestamp("ms"))
             return np.asarray(values.cast(pa.int64()).cast(pa.float64(), safe=False)) / PER_SECOND[values.type.unit]
@@ -173,12 +174,12 @@ def to_features(table: Any, roles: ColumnRoles, where: str, limits: Limits, widt
 
 def _lists(column: Any, name: str, where: str, limits: Limits, width: int | None) -> np.ndarray:
     if column.null_count:
-        raise _bad(pc.index(column.is_null(), True).as_py(), name, where, "no list")
+        raise bad_value(pc.index(column.is_null(), True).as_py(), name, where, "no list")
     with wrap_errors(f"{where}, column {truncate(name)}", "lists of numbers"):
         lengths, flat = np.asarray(pc.list_value_length(column)), pc.list_flatten(column)
     size = int(lengths[0]) if width is None else width
     for row in np.flatnonzero(lengths != size):
-        raise _bad(int(row), name, where, f"{lengths[row]:,} features; {size:,} are required")
+        raise bad_value(int(row), name, where, f"{lengths[row]:,} features; {size:,} are required")
     limits.check("features", size, where)
     rows = np.repeat(np.arange(len(lengths)), size)
     return to_floats(flat, name, where, rows=rows).reshape(len(lengths), size)
@@ -193,7 +194,7 @@ def _sparse(column: Any, name: str, where: str, limits: Limits, width: int | Non
     flat = flat.filter(pc.not_equal(flat, ""))
 
     def refuse(at: int, problem: str) -> FormatError:
-        return _bad(rows[at], name, where, problem)
+        return bad_value(rows[at], name, where, problem)
 
     halves = pc.extract_regex(flat, PAIR)
     bad = pc.index(halves.is_null(), True).as_py()
