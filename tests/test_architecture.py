@@ -2,12 +2,9 @@
 
 import ast
 import re
-from inspect import getsource
 from pathlib import Path
 
 import pytest
-
-from ergnn.methods import METHODS
 
 PACKAGE = Path(__file__).parents[1] / "src" / "ergnn"
 LIBRARY = ("config", "data", "nn", "engine", "replay", "analytic", "methods", "pages", "learning", "testing")
@@ -42,20 +39,6 @@ def test_a_package_imports_only_from_the_packages_that_it_may_use(package: str) 
 def test_every_package_is_listed() -> None:
     packages = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
     assert packages - {"__init__"} == set(PACKAGES)
-
-
-def test_a_method_is_short() -> None:
-    """Shared code belongs in functions and base classes, so that a class shows the rule of its method."""
-    own = [method for name in METHODS if (method := METHODS.get(name)).__module__.startswith("ergnn.methods.")]
-    assert len(own) > 20
-    long = {method.__name__: count for method in own if (count := len(getsource(method).splitlines())) > 120}
-    assert not long, f"more than 120 lines: {long}"
-    files = {method.__module__: len(module_source(method.__module__).splitlines()) for method in own}
-    assert max(files.values()) < 400, f"400 lines or more: {files}"
-
-
-def module_source(module: str) -> str:
-    return PACKAGE.parent.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8")
 
 
 UNIX_ONLY = {"curses", "fcntl", "grp", "posix", "pty", "pwd", "readline", "resource", "syslog", "termios", "tty"}

@@ -1,7 +1,6 @@
 """The distribution: what it says about itself, and a wheel that runs in an empty environment."""
 
 import os
-import re
 import subprocess
 import sys
 import zipfile
@@ -10,21 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 ROOT = Path(__file__).parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-
-
-def test_classifiers_name_the_versions_of_python_that_are_allowed() -> None:
-    versions = [tuple(map(int, c.rsplit(" ", 1)[1].split("."))) for c in PROJECT["classifiers"] if ":: 3." in c]
-    oldest = re.fullmatch(r">=(\d+)\.(\d+)", PROJECT["requires-python"])
-    assert versions == sorted(versions)
-    assert versions[0] == tuple(map(int, oldest.groups()))
-    assert sys.version_info[:2] in versions
 
 
 def test_the_hooks_of_pre_commit_are_the_linters_of_make() -> None:

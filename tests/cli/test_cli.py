@@ -27,12 +27,6 @@ FIELDS = {
 NOT_NUMBERS = ("seconds", "train_seconds", "select_seconds", "peak_memory_mb")
 
 
-@pytest.fixture(autouse=True)
-def _nothing_but_the_box(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("ERGNN_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-
-
 @pytest.fixture
 def json_of(capsys: pytest.CaptureFixture[str]):
     """Run ``ergnn run … --json`` and read the object that it prints."""

@@ -8,19 +8,6 @@ import pytest
 from ergnn.cli.main import main
 
 
-@pytest.fixture(autouse=True)
-def _nothing_but_the_box(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("ERGNN_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-
-
-@pytest.fixture
-def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "ergnn.learning.observing.train_in_phases", lambda *args, **kwargs: pytest.fail("it trained first")
-    )
-
-
 def assert_refused(argv: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit code 2, nothing on standard output, one line on standard error."""
     assert main(argv) == 2

@@ -39,12 +39,6 @@ class ReplayByNumber(Replay):
 '''
 
 
-@pytest.fixture(autouse=True)
-def _bundled_data_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("ERGNN_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-
-
 def test_runs_are_stored_and_not_repeated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,9 +55,7 @@ def test_runs_are_stored_and_not_repeated(
     assert "cora" in (tmp_path / "report.md").read_text()
 
     capsys.readouterr()
-    monkeypatch.setattr(
-        "ergnn.learning.observing.train_in_phases", lambda *args, **kwargs: pytest.fail("it trained again")
-    )
+    monkeypatch.setattr("ergnn.learning.observing.train_in_phases", lambda *args, **kwargs: pytest.fail("again"))
     assert main(["run", *QUICK, "--seeds", "2", "--json", "--store", str(store / "runs.sqlite")]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["matrix"] == plain["matrix"]
@@ -109,11 +101,8 @@ def test_figures(tmp_path: Path) -> None:
     ],
 )
 def test_unwritable_outputs_and_broken_imports_are_rejected_before_training(
-    argv: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    argv: list[str], message: str, capsys: pytest.CaptureFixture[str], no_training: None
 ) -> None:
-    monkeypatch.setattr(
-        "ergnn.learning.observing.train_in_phases", lambda *args, **kwargs: pytest.fail("it trained first")
-    )
     assert main(["run", *QUICK, *argv]) == 2
     error = capsys.readouterr().err
     assert message in error

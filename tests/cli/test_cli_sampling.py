@@ -1,22 +1,15 @@
 """A large graph on the command line: generated, learned in batches with sampled neighbors, scored exactly."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ergnn.cli.main import main
-from ergnn.data.datasets import storage
 
 RUN = ["run", "reddit-like", "--import", "benchmarks.reddit_like", "--seeds", "1"]
 RUN += ["--dataset-options", "nodes=2500,edges=50000,features=32,signal=0.5"]
 QUICK = ["--epochs", "3", "--selector", "mf", "--quiet", "--json"]
-
-
-@pytest.fixture(autouse=True)
-def _cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(storage, "cache_root", lambda: tmp_path / "cache")
 
 
 def result(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """The example tables and ``ergnn demo``."""
 
-import csv
 from pathlib import Path
 
 import numpy as np
@@ -10,26 +9,6 @@ import pytest
 from ergnn.cli.main import main
 from ergnn.folder import LearnerFolder, Settings
 from ergnn.folder.example import write_files
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with open(path, newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def test_the_example_divides_customers_among_weeks_and_new_ones(tmp_path: Path) -> None:
-    write_files(tmp_path, 120, seed=1, new=7)
-    weeks = [rows_of(tmp_path / f"nodes_{week}.csv") for week in (1, 2, 3, 4)]
-    new, seen = rows_of(tmp_path / "new.csv"), set()
-    assert sum(map(len, weeks)) == 113
-    assert [row["id"] for row in new] == [f"c{i}" for i in range(113, 120)]
-    assert not any("label" in row for row in new)
-    for week, nodes in enumerate(weeks, 1):
-        seen |= {row["id"] for row in nodes}
-        for edge in rows_of(tmp_path / f"edges_{week}.csv"):  # both ends have arrived
-            assert {edge["source"], edge["target"]} <= seen
-    ends = {row[end] for row in rows_of(tmp_path / "new_edges.csv") for end in ("source", "target")}
-    assert ends & {row["id"] for row in new}
 
 
 def test_a_folder_reads_files_and_frames(tmp_path: Path) -> None:

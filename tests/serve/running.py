@@ -54,16 +54,15 @@ class Server:
         self.log.seek(0)
         return self.log.read()
 
-    def wait_for(self, condition: Any) -> None:
-        end = time.monotonic() + SECONDS
-        while time.monotonic() < end:
+    def wait_for(self, condition: Callable[[], object]) -> None:
+        def holds() -> object:
             try:
-                if condition():
-                    return
+                return condition()
             except httpx.TransportError:
                 assert self.process.poll() is None, self.said()
-            time.sleep(0.05)
-        raise TimeoutError(self.said())
+                return False
+
+        wait_for(holds)
 
     def finished(self, number: str) -> dict[str, Any]:
         """An update, once it is finished."""

@@ -96,18 +96,6 @@ def test_an_update_in_each_format(
     assert "ergnn_learning_seconds_total" in text
 
 
-def test_nodes_alone_then_edges_alone_in_their_order(client: TestClient, root: Path, place: Path) -> None:
-    headers = {"content-type": "text/csv"}
-    first = client.post("/observe", content=(place / "third_nodes.csv").read_bytes(), headers=headers)
-    second = client.post(
-        "/observe", content=(place / "third_edges.csv").read_bytes(), headers=headers, params={"table": "edges"}
-    )
-    assert first.json()["id"] == "1"
-    assert finished(client, second)["result"]["update"] == 3
-    assert [job["state"] for job in client.get("/updates").json()["updates"]] == ["done", "done"]
-    assert client.get("/health").json() == {"status": "ok", "version": 4, "waiting": 0}
-
-
 def test_forget_and_rollback(client: TestClient, root: Path) -> None:
     report = finished(client, client.post("/forget", json={"ids": ["n1", "n2", "n1"]}))
     assert (report["state"], report["result"]["nodes"], report["version"]) == ("done", 2, 3)

@@ -190,10 +190,9 @@ class SolvedLearner:
         kernel = LINEAR if self._with_anchors().is_nystrom(len(train)) else solution.kernel
         return LabeledRows(nodes, labels, rows, weights, solution.classes, kernel, solution.lam)
 
-    def rows(self, graph: PartialGraph, nodes: Array) -> Tensor:
+    def rows(self, graph: LabeledGraph, nodes: Array) -> Tensor:
         """Rows of nodes (ascending), for the kernel of :meth:`labeled_rows`: φ, or Nyström features of φ."""
-        assert self._graph is not None
-        return self._with_anchors().lift(self._rows(graph, nodes), len(self._graph.split("train")[0]))
+        return self._with_anchors().lift(self._rows(graph, nodes), len(graph.split("train")[0]))
 
     def split_scores(self, graph: PartialGraph, node: int) -> tuple[Tensor, Tensor] | None:
         """The scores of a node by distance and column, see :func:`split_by_feature`; None unless the head is linear."""
