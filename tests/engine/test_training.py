@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ergnn.config.errors import InputError
-from ergnn.engine.losses import PlainModel
 from ergnn.engine.minibatches import MiniBatches
 from ergnn.engine.objective import make_objective
 from ergnn.engine.step_hooks import StepHook
@@ -67,29 +66,6 @@ def test_training_equals_a_plain_loop_with_pyg(name: str, settings: str) -> None
     assert float(moved.abs().max()) > 0.1
     for value, old in zip(model.heads[1].parameters(), start.heads[1].parameters(), strict=True):
         assert torch.equal(value, old)
-
-
-def trained(seed: int, task: int = 0, plain: bool = False, others: int = 0) -> Tensor:
-    """Return parameters after training with strong dropout, stacked with some other models."""
-    example = examples_in(0, torch.float32)
-    models = [model_of("gat", 8, [3], seed=s, dropout=0.8, dtype=torch.float32) for s in range(1 + others)]
-    model: torch.nn.Module = models[0]
-    if plain:
-        model = PlainModel(models[0])
-        model.add_head(3)
-        models = [model]  # type: ignore[list-item]
-    torch.rand(seed + 1)  # the result does not depend on the global generator
-    objective = make_objective(models, [example] * len(models))
-    train(objective, Training(STEPS, lr=0.05), seeds=[seed, *range(50, 50 + others)], task=task)
-    return torch.cat([value.detach().flatten() for value in model.parameters()])
-
-
-@pytest.mark.parametrize("plain", [False, True])
-def test_only_equal_seeds_give_the_same_bits(plain: bool) -> None:
-    first = trained(0, plain=plain)
-    assert torch.equal(trained(0, plain=plain), first)
-    assert not torch.allclose(trained(1, plain=plain), first, atol=1e-2)
-    assert not torch.allclose(trained(0, task=1, plain=plain), first, atol=1e-2)
 
 
 def test_epochs_have_different_masks() -> None:

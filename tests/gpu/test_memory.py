@@ -1,12 +1,9 @@
-"""Memory on a GPU: budgets, nodes that are learned again, and stored outputs."""
-
-from dataclasses import replace
+"""Memory on a GPU: budgets and stored outputs."""
 
 import pytest
 import torch
-from torch import Tensor
 
-from ergnn.data import Task, TaskStream, make_stream
+from ergnn.data import TaskStream, make_stream
 from ergnn.learning.learner import Learner
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")]
@@ -40,18 +37,3 @@ def test_methods_learn_and_resume_on_a_gpu(method: str) -> None:
         one.observe(tasks[2])
     for task in tasks:
         assert learner.evaluate(task) == pytest.approx(other.evaluate(task), abs=0.01)
-
-
-def without_some_remembered(task: Task, remembered: Tensor) -> Tensor:
-    """Return the training nodes of the task without the remembered ones, except the first of these."""
-    others = remembered[remembered != remembered[0]].cpu()
-    return task.train[~torch.isin(task.train, others)]
-
-
-def test_nodes_are_learned_again_on_a_gpu() -> None:
-    task = cora()[0]
-    learner = Learner("gcn", "replay", selector="mf", per_class=3, epochs=2, device="cuda").observe(task)
-    again = without_some_remembered(task, learner.method.buffer.nodes)  # type: ignore[union-attr]
-    learner.observe(replace(task, id=1, train=again))
-    assert [len(part) for part in learner.method.buffer.experiences] == [5, 6]  # type: ignore[union-attr]
-    assert learner.forget_nodes(learner.method.buffer.nodes[:2].cpu()) == 2  # type: ignore[union-attr]

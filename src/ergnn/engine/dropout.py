@@ -83,28 +83,6 @@ def attention_keep(target: Tensor, source: Tensor, heads: int, key: Tensor, p: f
     return _scale(x, p, dtype)
 
 
-class _Dropped(torch.autograd.Function):
-    """Drop entries of a matrix by their position; a linear operation, so the gradient is the same operation."""
-
-    @staticmethod
-    def forward(ctx: Any, h: Tensor, key: Tensor, p: float) -> Tensor:
-        from ergnn.engine.kernels.triton_common import dropped
-
-        ctx.p = p
-        ctx.save_for_backward(key)
-        return dropped(h.contiguous(), key, p)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        (key,) = ctx.saved_tensors
-        return dropped(grad, key, ctx.p), None, None
-
-
-def dropped(h: Tensor, key: Tensor, p: float) -> Tensor:
-    """Drop entries of a matrix on a GPU by :func:`keep_scale` at position ``row · width + column``."""
-    return _Dropped.apply(h, key, p)
-
-
 class DropoutStream:
     """Provide one dropout mask per site, in the order of the forward pass.
 
@@ -133,7 +111,9 @@ class DropoutStream:
             return h
         if position is None or model is None:
             if runs_on_triton(h):
-                return dropped(h, key, p)
+                from ergnn.engine.kernels.triton_common import Dropped
+
+                return Dropped.apply(h, key, p)
             position = torch.arange(h.size(0), dtype=torch.int32, device=h.device)
         elif key.numel() > 1:
             key = key.index_select(0, model)

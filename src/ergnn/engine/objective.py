@@ -231,8 +231,7 @@ class FieldObjective(Objective):
             single = [examples[slice(i, i + 1)] for i in range(start, min(start + count, len(examples)))]
             models = len(single)
             chunk = FieldObjective(self.models * models, single, self.heads, sampling=self.sampling, key=self.key)
-            copies = {name: value.detach().repeat(models, *[1] * (value.dim() - 1)) for name, value in params.items()}
-            copies = leaves_of(copies)
+            copies = leaves_of({name: p.detach().repeat(models, *[1] * (p.dim() - 1)) for name, p in params.items()})
             for name, grad in gradients(chunk.losses(copies).sum(), copies).items():
                 total[name] += entry(grad.view(models, *total[name].shape)).sum(0)
             start += models
@@ -324,7 +323,7 @@ def encode(model: Backbone, params: ParamDict, field: Field, drop: DropoutStream
         h = drop.input(h, model.input_dropout(i), block, is_first=i == first)
         h = form_of(conv).forward(conv, _with_prefix(f"convs.{i}.", params), h, block, drop)
         h = block.dst.apply(model.activation, h)
-    return h if field.layers else h.to(next(iter(params.values())).dtype)
+    return h
 
 
 def encoder_parameters(models: Sequence[Backbone]) -> ParamDict:

@@ -71,9 +71,6 @@ def embed_together(models: Sequence[Backbone], graph: Graph, nodes: Sequence[Ten
     """Compute :func:`embed` for several models of the same architecture, each at its own nodes, in one pass."""
     sizes = [of_model.numel() for of_model in nodes]
     field = make_field(models[0], graph, torch.cat(list(nodes)), sizes=sizes)
-    if not models[0].learned_layers:
-        assert isinstance(field.features, Tensor)
-        return list(field.features.split(sizes))
     with torch.no_grad():
         return list(encode(models[0], encoder_parameters(models), field, DropoutStream(None)).split(sizes))
 

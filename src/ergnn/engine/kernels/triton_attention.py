@@ -21,7 +21,7 @@ import triton
 from torch import Tensor
 
 from ergnn.engine.dropout import threshold
-from ergnn.engine.kernels import triton_backward, triton_forward
+from ergnn.engine.kernels import triton_kernels
 from ergnn.engine.kernels.links import Links, Segments
 from ergnn.engine.kernels.torch_attention import Edges, Values
 from ergnn.engine.kernels.triton_common import STEPS, Shape
@@ -82,17 +82,17 @@ def forward(values: Values, key: Tensor | None, edges: Edges, train: bool) -> tu
     padded, pieces = shape.padded, segments.row.numel()
     a_src, largest = a_src.contiguous(), z.new_empty(pieces, heads)
     low, high = _range(a_src)
-    triton_forward.peaks[(triton.cdiv(pieces, PIECES),)](
+    triton_kernels.peaks[(triton.cdiv(pieces, PIECES),)](
         segments.row, segments.begin, segments.end, links.col, a_src, low, high, largest, pieces, heads, padded[0],
         max(1, PEAKS // padded[0]), PIECES, links.loops, NARROW, num_warps=1,
     )  # fmt: skip
-    triton_forward.output[(pieces,)](
+    triton_kernels.output[(pieces,)](
         *_pieces(segments, links), _packed(z, a_src, record), a_src, a_dst.contiguous(), low, high, largest, drop,
         *saved, limit, scale, heads, width, record, *padded, shape.chunk, STEPS, shape.lanes, slope,
         key is not None, train, links.loops, NARROW, shape.big(links.sources), num_warps=shape.warps,
     )  # fmt: skip
     if count:
-        triton_forward.merge_output[(segments.merged.numel(),)](
+        triton_kernels.merge_output[(segments.merged.numel(),)](
             segments.merged, segments.pointer, *saved, scale, heads, width, *padded, train, num_warps=shape.warps
         )
     return out, lse, positive_out, positive_share
@@ -110,7 +110,7 @@ def backward(g: Tensor, values: Values, key: Tensor | None, saved: tuple[Tensor,
     records = g.new_empty(links.targets, record if heads == 1 else 3 * heads)
     scaled, (low, high) = g if heads == 1 else torch.empty_like(g), _range(a_src)
     rows = max(1, 1024 // (shape.padded[0] * shape.padded[1]))
-    triton_backward.targets[(triton.cdiv(max(links.targets, 1), rows),)](
+    triton_kernels.targets[(triton.cdiv(max(links.targets, 1), rows),)](
         g, out, positive_out, a_dst.contiguous(), lse, positive_share, low, high, d_dst, records, scaled,
         links.targets, scale, heads, width, record, *shape.padded, rows, slope, NARROW, num_warps=4,
     )  # fmt: skip
@@ -118,18 +118,21 @@ def backward(g: Tensor, values: Values, key: Tensor | None, saved: tuple[Tensor,
     d_z, d_src = torch.empty_like(z, memory_format=torch.contiguous_format), z.new_empty(links.sources, heads)
     count = segments.slots
     part_z, part_a = z.new_empty(count, heads, width), z.new_empty(count, heads)
-    triton_backward.sources[(segments.row.numel(),)](
+    triton_kernels.sources[(segments.row.numel(),)](
         *_pieces(segments, back), z.contiguous(), a_src.contiguous(), scaled, records, low, high, drop, d_z, d_src,
         part_z, part_a, limit, scale, heads, width, record, *shape.padded, shape.chunk, STEPS, shape.lanes, slope,
         key is not None, links.loops, NARROW, shape.big(links.targets), num_warps=shape.warps,
     )  # fmt: skip
     if count:
-        _merge(segments, part_z, part_a, d_z, d_src, None, shape)
+        triton_kernels.merge[(segments.merged.numel(),)](
+            segments.merged, segments.pointer, part_z, part_a, d_z, d_src, part_z, heads, width, *shape.padded, False,
+            num_warps=shape.warps,
+        )  # fmt: skip
     return d_z, d_src, d_dst
 
 
 def derivative(tangents: Values, values: Values, key: Tensor | None, saved: tuple[Tensor, ...], edges: Edges) -> Tensor:
-    """Return the derivative of the output along ``(ż, ȧ_src, ȧ_dst)``; see :func:`.triton_forward.derivative`.
+    """Return the derivative of the output along ``(ż, ȧ_src, ȧ_dst)``; see :func:`.triton_kernels.derivative`.
 
     The part of ``ȧ_dst`` needs no pass over edges: it is ``(1 − σ) ȧ_dst[i] (P_i − q_i o_i)``.
     """
@@ -150,28 +153,15 @@ def derivative(tangents: Values, values: Values, key: Tensor | None, saved: tupl
     rows = z.new_empty(links.sources, 2, heads, record)  # ż_j + c ȧ_src[j] z_j for c = σ and 1
     for i, factor in enumerate((slope, 1.0)):
         torch.addcmul(z_dot, src_dot.unsqueeze(-1), z, value=factor, out=rows[:, i, :, :width])
-    triton_forward.derivative[(segments.row.numel(),)](
+    triton_kernels.derivative[(segments.row.numel(),)](
         *_pieces(segments, links), rows, a_src.contiguous(), src_dot, a_dst.contiguous(), lse, out, drop, change,
         part_m, part_o, limit, scale, heads, width, record, *shape.padded, shape.chunk, STEPS, shape.lanes,
         slope, key is not None, links.loops, shape.big(2 * links.sources), num_warps=shape.warps,
     )  # fmt: skip
     if count:
-        _merge(segments, part_o, part_m, change, None, out, shape)
+        triton_kernels.merge[(segments.merged.numel(),)](
+            segments.merged, segments.pointer, part_o, part_m, change, part_o, out, heads, width, *shape.padded, True,
+            num_warps=shape.warps,
+        )  # fmt: skip
     above = torch.addcmul(positive_out, positive_share.unsqueeze(-1), out, value=-1.0)
     return change.addcmul_(dst_dot.unsqueeze(-1), above, value=1.0 - slope)
-
-
-def _merge(
-    segments: Segments,
-    rows: Tensor,
-    numbers: Tensor,
-    to_rows: Tensor,
-    to_numbers: Tensor | None,
-    out: Tensor | None,
-    shape: Shape,
-) -> None:
-    heads, width = rows.shape[1:]
-    triton_backward.merge[(segments.merged.numel(),)](
-        segments.merged, segments.pointer, rows, numbers, to_rows, rows if to_numbers is None else to_numbers,
-        rows if out is None else out, heads, width, *shape.padded, out is not None, num_warps=shape.warps,
-    )  # fmt: skip

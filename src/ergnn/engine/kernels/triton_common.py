@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import triton
@@ -125,9 +126,12 @@ def gather(
 
 
 @triton.jit
-def store(X, row, x, h, c, H: tl.constexpr, C: tl.constexpr):
-    """Store values ``c`` of one row with H heads of C values."""
-    tl.store(X + row * (H * C) + h[:, None] * C + c[None, :], x, mask=(h < H)[:, None] & (c < C)[None, :])
+def store(X, row, x, x2, h, c, H: tl.constexpr, C: tl.constexpr, CP: tl.constexpr, N: tl.constexpr):
+    """Store one row with H heads of C values: ``x`` are values ``c``, and ``x2`` the second half, if there are two."""
+    at = X + row * (H * C) + h[:, None] * C + c[None, :]
+    tl.store(at, x, mask=(h < H)[:, None] & (c < C)[None, :])
+    if N < CP:
+        tl.store(at + N, x2, mask=(h < H)[:, None] & (c + N < C)[None, :])
 
 
 @triton.jit
@@ -169,16 +173,30 @@ def keeps_entry(position, key, limit):
     return x.to(tl.int32, bitcast=True) >= limit
 
 
+class Dropped(torch.autograd.Function):
+    """Drop entries of a matrix by :func:`~ergnn.engine.dropout.keep_scale` at position ``row · width + column``.
+
+    The operation is linear, so the gradient is the same operation.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, key: Tensor, p: float) -> Tensor:
+        ctx.p = p
+        ctx.save_for_backward(key)
+        h, out = h.contiguous(), torch.empty_like(h, memory_format=torch.contiguous_format)
+        grid = (triton.cdiv(h.numel(), MASK_BLOCK),)
+        _dropped[grid](h, key, out, h.numel(), threshold(p), 1.0 / (1.0 - p), MASK_BLOCK, num_warps=4)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (key,) = ctx.saved_tensors
+        return Dropped.apply(grad, key, ctx.p), None, None
+
+
 @triton.jit
 def _dropped(H, KEY, OUT, size, limit, scale, BLOCK: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     kept = keeps_entry(at, tl.load(KEY), limit)
     h = tl.load(H + at, mask=at < size, other=0.0)
     tl.store(OUT + at, tl.where(kept, h * scale, 0.0), mask=at < size)
-
-
-def dropped(h: Tensor, key: Tensor, p: float) -> Tensor:
-    out = torch.empty_like(h)
-    grid = (triton.cdiv(h.numel(), MASK_BLOCK),)
-    _dropped[grid](h, key, out, h.numel(), threshold(p), 1.0 / (1.0 - p), MASK_BLOCK, num_warps=4)
-    return out
