@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ergnn import Learner
-from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency
-from ergnn.analytic.explain import LabelEffects, doubts, split_by_feature, spread_out
+from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency, explain
+from ergnn.analytic.explain import KEPT_BYTES, LabelEffects, doubts, split_by_feature, spread_out
 from ergnn.analytic.kernels import Kernel
 from ergnn.analytic.ridge import class_weights
 from ergnn.config.errors import InputError
@@ -16,6 +16,7 @@ from ergnn.data import Graph
 from ergnn.data.stream import Task
 from tests.graphs import graphs, random_graph
 
+LINEAR = Kernel()
 KERNELS = st.sampled_from([Kernel(), Kernel(0.7), Kernel(2.0)])
 
 
@@ -27,6 +28,10 @@ def draw_rows(n: int, width: int, classes: int, seed: int) -> tuple[Tensor, Tens
     return rows, labels, asked
 
 
+def effects_of(rows: Tensor, labels: Tensor, lam: float, kernel: Kernel = LINEAR, tau: float = 1.0) -> LabelEffects:
+    return LabelEffects(torch.arange(labels.numel()), labels, rows, kernel, lam, tau)
+
+
 def solved(rows: Tensor, labels: Tensor, asked: Tensor, lam: float, kernel: Kernel) -> tuple[Tensor, Tensor]:
     """Scores by the definition, and their classes."""
     classes, w = labels.unique(), class_weights(labels)
@@ -36,14 +41,21 @@ def solved(rows: Tensor, labels: Tensor, asked: Tensor, lam: float, kernel: Kern
 
 
 @given(
-    n=st.integers(2, 24), width=st.integers(1, 30), classes=st.integers(1, 5), seed=st.integers(0, 999), kernel=KERNELS
+    n=st.integers(2, 24),
+    width=st.integers(1, 30),
+    classes=st.integers(1, 5),
+    seed=st.integers(0, 999),
+    kernel=KERNELS,
+    kept=st.sampled_from([0, KEPT_BYTES]),
 )
 def test_terms_and_heads_without_a_node_equal_solving_again(
-    n: int, width: int, classes: int, seed: int, kernel: Kernel
+    n: int, width: int, classes: int, seed: int, kernel: Kernel, kept: int
 ) -> None:
     rows, labels, asked = draw_rows(n, width, classes, seed)
     lam = [0.001, 0.1, 3.0][seed % 3]
-    effects = LabelEffects(rows, labels, lam, kernel)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(explain, "KEPT_BYTES", kept)
+        effects = effects_of(rows, labels, lam, kernel)
     torch.testing.assert_close(effects.scores(asked), solved(rows, labels, asked, lam, kernel)[0], rtol=0, atol=1e-9)
     terms, left_out, predicted = effects.terms(asked), effects.left_out(), effects.predictions_without(asked)
     for c, name in enumerate(effects.classes):
@@ -62,7 +74,7 @@ def test_terms_and_heads_without_a_node_equal_solving_again(
 @given(n=st.integers(1, 24), width=st.integers(1, 30), seed=st.integers(0, 999), kernel=KERNELS)
 def test_variances_equal_those_of_the_posterior(n: int, width: int, seed: int, kernel: Kernel) -> None:
     rows, labels, asked = draw_rows(n, width, 3, seed)
-    effects = LabelEffects(rows, labels, 0.05, kernel)
+    effects = effects_of(rows, labels, 0.05, kernel)
     w, rows, asked = class_weights(labels), rows.double(), asked.double()
     if kernel.s:
         among = torch.cat([rows, asked])
@@ -84,20 +96,18 @@ def test_rows_are_chosen_as_by_brute_force(n: int, width: int) -> None:
     rows, labels, _ = draw_rows(n, width, 3, n)
     candidates = draw_rows(30, width, 3, 7)[0].double()
     candidates[20:] = candidates[:10]  # duplicates: their labels add little
-    effects = LabelEffects(rows, labels, 0.1)
-    chosen, left = spread_out(effects, candidates, 6)
+    effects = effects_of(rows, labels, 0.1)
+    chosen = spread_out(effects, candidates, 6)
     w, rows = class_weights(labels), rows.double()
     gram = (w[:, None] * rows).T @ rows + 0.1 * torch.eye(width, dtype=torch.float64)
 
     def total(gram: Tensor) -> float:
         return float((candidates @ torch.linalg.inv(gram) * candidates).sum())
 
-    start = total(gram)
-    for step, (pick, share) in enumerate(zip(chosen, left, strict=True)):
+    for step, pick in enumerate(chosen):
         totals = {i: total(gram + row[:, None] * row) for i, row in enumerate(candidates) if i not in chosen[:step]}
         assert totals[pick] == pytest.approx(min(totals.values()), rel=1e-9)
         gram = gram + candidates[pick][:, None] * candidates[pick]
-        assert share == pytest.approx(total(gram) / start, rel=1e-9)
     assert len(set(chosen)) == 6
 
 
@@ -132,11 +142,20 @@ def test_labels_that_do_not_fit_come_first() -> None:
     labels = truth.clone()
     labels[:6] = (truth[:6] + 1) % 3
     labels[100] = 9  # the only one of its class cannot be compared
-    found = doubts(LabelEffects(rows, labels, 0.1), 10.0)
+    found = doubts(effects_of(rows, labels, 0.1, tau=10.0))
     order = found.order().tolist()
     assert set(order[:6]) == set(range(6))
     assert sorted(order) == [i for i in range(120) if i != 100]
     assert torch.equal(found.column[:6], truth[:6])
+
+
+def test_similar_labels_are_those_with_the_largest_kernel() -> None:
+    rows = (4 * draw_rows(60, 3, 2, 0)[0]).round()[torch.arange(120) % 60].double()  # products are exact, with ties
+    effects = effects_of(rows, torch.arange(120) % 2, 0.1)
+    for count in (3, 200):
+        for node, similar in zip((3, 70), effects.most_similar(torch.tensor([3, 70]), count).tolist(), strict=True):
+            order = torch.argsort(-(rows @ rows[node]), stable=True)
+            assert similar == order[order != node][:count].tolist()
 
 
 @given(graph=graphs(), kernel=st.sampled_from(["linear", "rbf"]), seed=st.integers(0, 99))

@@ -7,6 +7,7 @@ import torch
 from ergnn import Learner
 from ergnn.analytic import kernels
 from ergnn.analytic.kernels import Kernel
+from ergnn.analytic.ridge import class_weights
 from ergnn.config.errors import InputError
 from ergnn.data import TaskStream
 from graphs import random_graph
@@ -33,8 +34,8 @@ def test_the_dual_form_gives_the_scores_of_the_head() -> None:
     stream = TaskStream.from_classes(random_graph(n=60, classes=4), classes_per_task=4)
     learner = Learner("sgc", "analytic", head="growing").observe(stream[0])
     head, graph, nodes = learner.method, stream[0].graph, torch.arange(60)
-    dual = head.labeled_rows(graph)
-    root = dual.weights.sqrt()
+    dual = head.label_effects(graph)
+    root = class_weights(dual.labels).sqrt()
     system = root[:, None] * dual.kernel(dual.rows, dual.rows) * root + dual.lam * torch.eye(len(root))
     y = (dual.labels[:, None] == dual.classes).double()
     right = dual.kernel(head.rows(graph, nodes), dual.rows) * root

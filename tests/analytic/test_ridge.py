@@ -125,7 +125,7 @@ def test_nystrom_features_with_all_landmarks_equal_the_kernel(monkeypatch: pytes
     order = torch.randperm(60, generator=torch.Generator().manual_seed(0))
     mixed = solve(rows[order], labels[order], trial, chosen, ids=ids[order])
     torch.testing.assert_close(mixed.scores(rows), some.scores(rows), rtol=0, atol=1e-8)
-    lifted = some.lift(rows, 60)  # the dual form, see LabeledRows
+    lifted = some.lift(rows, 60)  # the dual form, see LabelEffects
     root = class_weights(labels).sqrt()[:, None]
     system = lifted @ lifted.T * root * root.T + trial.lam * torch.eye(60)
     dual = lifted @ lifted.T @ (root * torch.linalg.solve(system, root * (labels[:, None] == some.classes)))

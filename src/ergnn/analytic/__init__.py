@@ -16,10 +16,12 @@
     mean and scatter of φ per class, and the head solved from them.
 ``head``
     the head of a stream: labels so far, feature maps of graphs, and the solution.
+``explain``
+    what each label does to the scores of a head.
 """
 
 from ergnn.analytic.features import Features
-from ergnn.analytic.head import AnalyticHead, LabeledRows
+from ergnn.analytic.head import AnalyticHead
 from ergnn.analytic.inputs import Inputs, Sketch
 from ergnn.analytic.kernels import Kernel
 from ergnn.analytic.maps import FEATURE_MAPS, FeatureMap
@@ -35,7 +37,6 @@ __all__ = [
     "Features",
     "Inputs",
     "Kernel",
-    "LabeledRows",
     "NormalizedAdjacency",
     "RidgeSolution",
     "Sketch",

@@ -1,11 +1,12 @@
 """Why a ridge head gives its scores: exact terms per labeled node, heads without one of them, and variances.
 
 With the kernel matrix K of the labeled rows, class weights w and one-hot labels Y, the scores of a node v are
-``k_vᵀ M Y`` for ``M = (K + λ diag(1/w))⁻¹``. All results follow from M, in float64:
+``f_v = k_vᵀ M Y`` for ``M = (K + λ diag(1/w))⁻¹``. All results follow from M, in float64:
 
 - ``a(v) = M k_v`` are the terms of the labeled nodes: each adds to the score of its own class, and to no other;
-- without node i, the scores of v are ``k_vᵀ M Y − a_i(v) (M Y)_i / M_ii``, and those of i ``y_i − (M Y)_i / M_ii``;
-- the predictive variance is ``φᵀ (Σ w φφᵀ + λI)⁻¹ φ = (k(v, v) − k_vᵀ M k_v) / λ``.
+- the predictive variance is ``φᵀ (Σ w φφᵀ + λI)⁻¹ φ = (k(v, v) − k_vᵀ M k_v) / λ``, and h_i is that of i times w_i;
+- without node i, the scores of v are ``f_v − a_i(v) (y_i − f_i) / (1 − h_i)``, and those of i
+  ``y_i − (y_i − f_i) / (1 − h_i)``.
 
 *Without node i* means that its label is removed and the head is solved again from the others, with the same rows,
 kernel and λ. Weights ``w ∝ n_c^-½`` are those of the remaining labels. So there is one M per class, with the weights
@@ -15,14 +16,14 @@ for one node less in this class.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from ergnn.analytic.features import CONSTANT, Features, length
-from ergnn.analytic.head import LabeledRows
-from ergnn.analytic.kernels import Kernel, squares
+from ergnn.analytic.kernels import Kernel, products, squares
 from ergnn.analytic.ridge import ROW_BLOCK
 from ergnn.config.errors import InputError, check_choice
 
@@ -32,44 +33,90 @@ BY = ("variance", "margin", "random")
 REFERENCES = 2000
 """At most this many candidates, evenly spaced, stand for all when variances are summed."""
 
+SIMILAR_ROWS = 1 << 9
+"""Rows to compare with all at a time."""
 
+KEPT_BYTES = 1 << 29
+"""Factorizations, one per class, are kept if they take at most this many bytes."""
+
+
+@dataclass(eq=False)
 class LabelEffects:
     """What each label does to the scores of a ridge head.
 
     Args:
-        rows: φ, ``[n, width]``.
-        labels: ``[n]``.
-        lam: λ.
+        nodes: the labeled nodes.
+        labels: their labels.
+        rows: their rows of φ, ``[n, width]``.
         kernel: the kernel.
-        nodes: ids of the rows; by default their positions.
+        lam: λ.
+        temperature: τ; ``softmax(τ f)`` of scores f are probabilities.
 
     Attributes:
         classes: the classes, ascending, in the order of the columns of scores.
-        column: the column of each row's label.
+        column: the column of each node's label.
+        primal: whether results follow from ``G = Φᵀ diag(w) Φ + λI``, with more rows than columns; otherwise from K.
     """
 
-    def __init__(
-        self, rows: Tensor, labels: Tensor, lam: float, kernel: Kernel | None = None, nodes: Tensor | None = None
-    ) -> None:
-        self.nodes = torch.arange(labels.numel(), device=labels.device) if nodes is None else nodes
-        self.rows, self.labels, self.lam, self.kernel = rows.double(), labels, lam, kernel or Kernel()
-        self.classes, self.column, self.sizes = torch.unique(labels, return_inverse=True, return_counts=True)
+    nodes: Tensor
+    labels: Tensor
+    rows: Tensor
+    kernel: Kernel
+    lam: float
+    temperature: float
+
+    def __post_init__(self) -> None:
+        self.rows = self.rows.double()
+        self.classes, self.column, self.sizes = torch.unique(self.labels, return_inverse=True, return_counts=True)
         self.targets = torch.nn.functional.one_hot(self.column, self.classes.numel()).double()
-        self.primal = self.kernel.name == "linear" and rows.size(0) > rows.size(1)
-        if self.primal:  # Σ φφᵀ / √n_c, to be scaled, and Σ φ of each class
-            self._rows_of_classes = self.targets.T @ self.rows
-            self._sums = self._gram(self.sizes.double().rsqrt()[self.column])
-        else:
-            self._sums = self.kernel(self.rows, self.rows)
-        self._inverse = _Inverse(self, self.sizes.double())
+        self.class_sums = self.targets.T @ self.rows
+        self.primal = not self.kernel.s and self.rows.size(0) > self.rows.size(1)
+        self._keeps = 8 * self.classes.numel() * min(self.rows.shape) ** 2 <= KEPT_BYTES
+        self._grams: dict[int, Tensor] = {}
+        self._inverses: dict[int | None, _Inverse] = {}
+
+    @cached_property
+    def sums(self) -> Tensor:
+        """``Σ n_c^-½ φφᵀ``, or K."""
+        if not self.primal:
+            return self.kernel(self.rows, self.rows)
+        out = self.rows.new_zeros(self.rows.size(1), self.rows.size(1))
+        for column, size in enumerate(self.sizes.tolist()):
+            gram = self.gram(column)
+            out.add_(gram, alpha=size**-0.5)
+            if self._keeps:
+                self._grams[column] = gram
+        return out
+
+    def gram(self, column: int) -> Tensor:
+        """Return ``Σ φφᵀ`` over the rows of a class; it is kept until it is asked for."""
+        if (kept := self._grams.pop(column, None)) is not None:
+            return kept
+        out = self.rows.new_zeros(self.rows.size(1), self.rows.size(1))
+        for some in (self.column == column).nonzero().flatten().split(ROW_BLOCK):
+            columns = self.rows[some].T
+            out += products(columns, columns)
+        return out
+
+    def near(self, asked: Tensor) -> Tensor:
+        """Return what scores are linear in: φ, or kernels with the labeled rows."""
+        return asked.double() if self.primal else self.kernel(asked.double(), self.rows)
+
+    @property
+    def near_labeled(self) -> Tensor:
+        return self.rows if self.primal else self.sums
+
+    def squares(self, asked: Tensor) -> Tensor:
+        """Return ``k(v, v)`` of each row."""
+        return torch.ones_like(asked[:, 0], dtype=torch.float64) if self.kernel.s else squares(asked)
 
     def terms(self, asked: Tensor) -> Tensor:
         """Return ``a_i(v)``, the term of labeled node i in the score of v for the label of i, ``[asked, n]``."""
-        return self._inverse.terms(asked.double())
+        return self._inverse().terms(self.near(asked))
 
     def scores(self, asked: Tensor) -> Tensor:
         """Return the scores ``[asked, classes]``: sums of :meth:`terms` over the nodes of each class."""
-        return self.terms(asked) @ self.targets
+        return self.near(asked) @ self._inverse().weight
 
     def left_out(self) -> Tensor:
         """Return the scores of each labeled node under the head without it, ``[n, classes]``.
@@ -86,122 +133,120 @@ class LabelEffects:
     def predictions_without(self, asked: Tensor) -> Tensor:
         """Return the column of the predicted class of each asked node without each labeled node, ``[asked, n]``.
 
-        With a single class, it is −1 without its only node.
+        With a single class, it is −1 without its only node. Without node i, a class c overtakes the best one, b, if
+        ``a_i(v) ((y − f)_ib − (y − f)_ic) ≥ (1 − h_i) (f_vb − f_vc)``. Since ``1 − h_i ≥ λ / (λ + w_i K_ii)``, this is
+        impossible for most nodes; h_i is computed for the others.
         """
-        out = torch.full((asked.size(0), self.labels.numel()), -1, device=asked.device)
+        out, near = torch.full((asked.size(0), self.labels.numel()), -1, device=asked.device), self.near(asked)
         for column, members, inverse in self._without():
-            changes = inverse.changes(members)
-            for row, terms in enumerate(inverse.terms(asked.double())):
-                without = terms @ self.targets - terms[members, None] * changes
-                if members.numel() == 1:
-                    without[:, column] = -torch.inf
-                out[row, members] = without.argmax(1)
+            scores, terms, rest = near @ inverse.weight, inverse.terms(near, members), inverse.rest(members)
+            if members.numel() == 1:
+                scores[:, column] = -torch.inf
+            best = scores.argmax(1)
+            least = self.lam / (self.lam + inverse.w[members] * self.squares(self.rows[members]))
+            able = torch.zeros_like(members, dtype=torch.bool)
+            for f, b, a in zip(scores, best, terms, strict=True):
+                overtakes = a[:, None] * (rest[:, b, None] - rest) >= least[:, None] * (f[b] - f)
+                overtakes[:, b] = False
+                able |= overtakes.any(1)
+            changes = inverse.changes(members[able])
+            out[:, members] = best[:, None]
+            for row, (f, a) in enumerate(zip(scores, terms, strict=True)):
+                out[row, members[able]] = (f - a[able, None] * changes).argmax(1)
         return out
 
-    def most_similar(self, node: int, count: int) -> list[int]:
-        """Return the labeled nodes with the largest kernel with one of them, itself left out."""
-        similarity = self.kernel(self.rows[node : node + 1], self.rows)[0]
-        similarity[node] = -torch.inf
-        return torch.argsort(-similarity, stable=True)[: min(count, len(similarity) - 1)].tolist()
+    def most_similar(self, chosen: Tensor, count: int) -> Tensor:
+        """Return the labeled nodes with the largest kernel with each of some of them, itself left out."""
+        out = chosen.new_empty(chosen.numel(), min(count, self.labels.numel() - 1))
+        for some, found in zip(chosen.split(SIMILAR_ROWS), out.split(SIMILAR_ROWS), strict=True):
+            similarity = self.kernel(self.rows[some], self.rows).scatter_(1, some[:, None], -torch.inf)
+            for i in range(out.size(1)):
+                found[:, i] = similarity.argmax(1)  # of equal ones, the first
+                similarity.scatter_(1, found[:, i : i + 1], -torch.inf)
+        return out
 
     def variances(self, asked: Tensor) -> Tensor:
         """Return the predictive variance of each row."""
-        return torch.cat([self._inverse.variances(part.double()) for part in asked.split(ROW_BLOCK)])
+        return torch.cat([self._inverse().variances(self.near(p), p) for p in asked.split(ROW_BLOCK)])
 
-    def covariances(self, asked: Tensor, others: Tensor) -> Tensor:
-        """Return ``φ_uᵀ (Σ w φφᵀ + λI)⁻¹ φ_v`` of each asked row u and each other row v."""
-        return torch.cat([self._inverse.covariances(p.double(), others.double()) for p in asked.split(ROW_BLOCK)])
+    def covariances(self, asked: Tensor, others: Tensor, near: Tensor | None = None) -> Tensor:
+        """Return ``φ_uᵀ (Σ w φφᵀ + λI)⁻¹ φ_v`` of each asked row u and each other row v.
 
-    def _gram(self, w: Tensor) -> Tensor:
-        """Return ``Σ w φφᵀ`` over the rows with a weight."""
-        out = self.rows.new_zeros(self.rows.size(1), self.rows.size(1))
-        for part in w.nonzero().flatten().split(ROW_BLOCK):
-            p = self.rows[part] * w[part, None].sqrt()
-            out.addmm_(p.T, p)
-        return out
+        Args:
+            asked: rows.
+            others: other rows.
+            near: :meth:`near` of the asked rows, if it is known.
+        """
+        near = self.near(asked) if near is None else near
+        product = near @ torch.cholesky_solve(self.near(others).T, self._inverse().factor)
+        return product if self.primal else (self.kernel(asked.double(), others.double()) - product) / self.lam
 
     def _without(self) -> Iterator[tuple[int, Tensor, _Inverse]]:
         """Yield the column of each class, its members, and M for the weights with one node less in this class.
 
         What is left when a member is then removed does not depend on its own weight.
         """
-        for column in range(self.classes.numel()):
-            sizes = self.sizes.double()
-            sizes[column] -= 1
-            if float(sizes.sum()):
-                yield column, (self.column == column).nonzero().flatten(), _Inverse(self, sizes, column)
+        for column in range(self.classes.numel() if self.labels.numel() > 1 else 0):
+            yield column, (self.column == column).nonzero().flatten(), self._inverse(column)
+
+    def _inverse(self, smaller: int | None = None) -> _Inverse:
+        """Return M for all labels, or for the weights with one node less in a class."""
+        inverse = self._inverses.get(smaller) or _Inverse(self, smaller)
+        if smaller is None or self._keeps:
+            self._inverses[smaller] = inverse
+        return inverse
 
 
 class _Inverse:
-    """``M = (K + λ diag(1/w))⁻¹`` for the weights of classes of some sizes.
-
-    With more rows than columns, ``M = (diag(w) − diag(w) Φ G⁻¹ Φᵀ diag(w)) / λ`` for ``G = Φᵀ diag(w) Φ + λI``.
+    """``M = (K + λ diag(1/w))⁻¹``; of more rows than columns, ``(diag(w) − diag(w) Φ G⁻¹ Φᵀ diag(w)) / λ``.
 
     Args:
-        of: the rows.
-        sizes: of the classes.
-        smaller: a class whose size differs from its number of rows.
+        of: the labels.
+        smaller: a class that counts as one node less.
+
+    Attributes:
+        w: weights of the labeled nodes.
+        factor: L with ``LLᵀ = G``, or ``LLᵀ = K + λ diag(1/w)``.
+        weight: ``G⁻¹ Φᵀ diag(w) Y``, or ``M Y``.
     """
 
-    def __init__(self, of: LabelEffects, sizes: Tensor, smaller: int | None = None) -> None:
-        self.of = of
+    def __init__(self, of: LabelEffects, smaller: int | None = None) -> None:
+        self.of, sizes = of, of.sizes.double()
+        if smaller is not None:
+            sizes[smaller] -= 1
         scale = sizes.sum() / sizes.sqrt().sum()
-        self.w_of_classes = scale * sizes.clamp(min=1).rsqrt()
-        self.w = self.w_of_classes[of.column]
+        w_of_classes = scale * sizes.clamp(min=1).rsqrt()
+        self.w = w_of_classes[of.column]
         if of.primal:
-            matrix = scale * of._sums
-            if smaller is not None:
-                before = float(scale * of.sizes[smaller].double().rsqrt())
-                share = torch.where(of.column == smaller, self.w - before, 0.0)
-                matrix += of._gram(share)
+            matrix = scale * of.sums
+            if smaller is not None:  # its rows are in the sums with the weight of its full size
+                counted = scale * of.sizes[smaller].double().rsqrt()
+                matrix.add_(of.gram(smaller), alpha=float(w_of_classes[smaller] - counted))
             matrix.diagonal().add_(of.lam)
         else:
-            matrix = of._sums.clone()
+            matrix = of.sums.clone()
             matrix.diagonal().add_(of.lam / self.w)
         self.factor = torch.linalg.cholesky(matrix, out=matrix)
+        self.weight = torch.cholesky_solve(of.class_sums.T * w_of_classes if of.primal else of.targets, self.factor)
 
-    def terms(self, asked: Tensor) -> Tensor:
-        """Return ``M k_v`` of each asked row, ``[asked, n]``."""
-        if self.of.primal:
-            return torch.cholesky_solve(asked.T, self.factor).T @ self.of.rows.T * self.w
-        return torch.cholesky_solve(self.of.kernel(self.of.rows, asked), self.factor).T
+    def terms(self, near: Tensor, members: Tensor | slice = slice(None)) -> Tensor:
+        """Return ``M k_v`` of each asked row, ``[asked, members]``."""
+        solved = torch.cholesky_solve(near.T, self.factor).T
+        return solved @ self.of.rows[members].T * self.w[members] if self.of.primal else solved[:, members]
+
+    def rest(self, members: Tensor) -> Tensor:
+        """Return ``y_i − f_i`` of some labeled nodes i."""
+        return self.of.targets[members] - self.of.near_labeled[members] @ self.weight
 
     def changes(self, members: Tensor) -> Tensor:
-        """Return ``(M Y)_i / M_ii`` of some labeled nodes i."""
-        of = self.of
-        if of.primal:
-            weight = torch.cholesky_solve(of._rows_of_classes.T * self.w_of_classes, self.factor)
-            out = of.targets[members] - of.rows[members] @ weight
-            parts = [self._reduced(of.rows[part].T) for part in members.split(ROW_BLOCK)]
-            return out / (1 - self.w[members] * torch.cat(parts))[:, None]
-        out = torch.cholesky_solve(of.targets, self.factor)[members]
-        for part, rows in zip(members.split(ROW_BLOCK), out.split(ROW_BLOCK), strict=True):
-            one = torch.zeros(len(self.w), part.numel(), dtype=out.dtype, device=out.device)
-            one[part, torch.arange(part.numel(), device=out.device)] = 1.0
-            rows /= self._reduced(one)[:, None]
-        return out
+        """Return ``(y_i − f_i) / (1 − h_i)`` of some labeled nodes i."""
+        parts = members.split(ROW_BLOCK)
+        variances = torch.cat([self.variances(self.of.near_labeled[p], self.of.rows[p]) for p in parts])
+        return self.rest(members) / (1 - self.w[members] * variances)[:, None]
 
-    def covariances(self, asked: Tensor, others: Tensor) -> Tensor:
-        of = self.of
-        if of.primal:
-            return asked @ torch.cholesky_solve(others.T, self.factor)
-        return (of.kernel(asked, others) - of.kernel(asked, of.rows) @ self.terms(others).T) / of.lam
-
-    def variances(self, asked: Tensor) -> Tensor:
-        of = self.of
-        if of.primal:
-            return self._reduced(asked.T)
-        own = squares(asked) if of.kernel.name == "linear" else torch.ones_like(asked[:, 0])
-        return (own - self._reduced(of.kernel(of.rows, asked))) / of.lam
-
-    def _reduced(self, columns: Tensor) -> Tensor:
-        """Return ``‖L⁻¹ c‖²`` of each column c, for the Cholesky factor L."""
-        return torch.linalg.solve_triangular(self.factor, columns, upper=False).square_().sum(0)
-
-
-def effects_of(known: LabeledRows) -> LabelEffects:
-    """Return what the labels of a solved head do."""
-    return LabelEffects(known.rows, known.labels, known.lam, known.kernel, known.nodes)
+    def variances(self, near: Tensor, asked: Tensor) -> Tensor:
+        reduced = torch.linalg.solve_triangular(self.factor, near.T, upper=False).square_().sum(0)
+        return reduced if self.of.primal else (self.of.squares(asked) - reduced) / self.of.lam
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,11 +302,11 @@ class Explanation:
         return order[self.without[order] != self.best].tolist()
 
 
-def explain(effects: LabelEffects, rows: Tensor, temperature: float) -> list[Explanation]:
+def explain(effects: LabelEffects, rows: Tensor) -> list[Explanation]:
     """Explain the scores of each row of φ."""
     terms, without = effects.terms(rows), effects.predictions_without(rows)
     scores = terms @ effects.targets
-    probabilities = torch.softmax(temperature * scores, 1)
+    probabilities = torch.softmax(effects.temperature * scores, 1)
     return [
         Explanation(effects.classes, score, probability, effects.nodes, effects.labels, term, predicted)
         for score, probability, term, predicted in zip(scores, probabilities, terms, without, strict=True)
@@ -291,10 +336,9 @@ class Doubts:
         return order[~self.probability[order].isnan()]
 
 
-def doubts(effects: LabelEffects, temperature: float) -> Doubts:
-    """Compare each label with the probabilities ``softmax(τ f)`` of the head without it."""
-    scores = effects.left_out()
-    probabilities = torch.softmax(temperature * scores, 1)
+def doubts(effects: LabelEffects) -> Doubts:
+    """Compare each label with the probabilities of the head without it."""
+    probabilities = torch.softmax(effects.temperature * effects.left_out(), 1)
     best, column = probabilities.max(1)
     own = probabilities.gather(1, effects.column[:, None]).flatten()
     own = torch.where(effects.sizes[effects.column] > 1, own, torch.nan)
@@ -311,8 +355,7 @@ def plant_errors(effects: LabelEffects, share: float, seed: int = 0) -> tuple[La
     other = 1 + torch.randint(classes - 1, (chosen.numel(),), generator=generator).to(chosen.device)
     column, wrong = effects.column.clone(), torch.zeros_like(effects.column, dtype=torch.bool)
     column[chosen], wrong[chosen] = (column[chosen] + other) % classes, True
-    planted = LabelEffects(effects.rows, effects.classes[column], effects.lam, effects.kernel, effects.nodes)
-    return planted, wrong
+    return replace(effects, labels=effects.classes[column]), wrong
 
 
 def average_precision(order: Tensor, wrong: Tensor) -> float:
@@ -322,9 +365,7 @@ def average_precision(order: Tensor, wrong: Tensor) -> float:
     return float((hit.cumsum(0) / places * hit).sum() / wrong.sum())
 
 
-def choose(
-    effects: LabelEffects, rows: Tensor, count: int, by: str = "variance", temperature: float = 1.0
-) -> list[int]:
+def choose(effects: LabelEffects, rows: Tensor, count: int, by: str = "variance") -> list[int]:
     """Choose the rows whose labels would help most.
 
     Args:
@@ -333,51 +374,42 @@ def choose(
         count: number of rows to choose.
         by: ``variance`` as in :func:`spread_out`, ``margin`` for the smallest difference of the two largest
             probabilities, ``random`` for a fixed random order.
-        temperature: τ.
     """
     check_choice("by", by, BY)
     if by == "random":
         return torch.randperm(rows.size(0), generator=torch.Generator().manual_seed(0))[:count].tolist()
     if by == "variance":
-        return spread_out(effects, rows, count)[0]
+        return spread_out(effects, rows, count)
     scores = torch.cat([effects.scores(part) for part in rows.split(ROW_BLOCK)])
-    top = torch.softmax(temperature * scores, 1).topk(min(2, scores.size(1)), 1).values
+    top = torch.softmax(effects.temperature * scores, 1).topk(min(2, scores.size(1)), 1).values
     return torch.argsort(2 * top[:, 0] - top.sum(1), stable=True)[:count].tolist()
 
 
-def spread_out(effects: LabelEffects, rows: Tensor, count: int) -> tuple[list[int], list[float]]:
+def spread_out(effects: LabelEffects, rows: Tensor, count: int) -> list[int]:
     """Choose rows one by one whose labels reduce the variance of all the most.
 
     With a label of weight 1 for row v, the variance of u falls by ``cov(u, v)² / (1 + var(v))``, where ``cov`` and
-    ``var`` include the rows that were chosen before. So a row that is similar to a chosen one gains little.
-
-    Args:
-        effects: of the labels so far.
-        rows: φ of the candidates.
-        count: number of rows to choose.
-
-    Returns:
-        The chosen rows, and the share of the summed variance that is left after each.
+    ``var`` include the rows that were chosen before. So a row that is similar to a chosen one gains little. After the
+    choice of p, ``cov(u, v)`` is less by ``c_u c_v`` with ``c = cov(·, p) / √(1 + var(p))``.
     """
-    total, left = rows.size(0), []
+    total = rows.size(0)
     places = torch.linspace(0, total - 1, min(total, REFERENCES), dtype=torch.float64).long().to(rows.device)
-    between, variance = effects.covariances(rows, rows[places]), effects.variances(rows)
-    before = after = float(variance[places].sum())
-    chosen: list[int] = []
-    columns = between.new_zeros(total, 0)
+    near, variance = effects.near(rows), effects.variances(rows)
+    first = effects.covariances(rows, rows[places], near)  # cov = first − columns columns[places]ᵀ
+    columns, chosen = first.new_zeros(total, 0), list[int]()
+    gain = torch.cat([part.square().sum(1) for part in first.split(ROW_BLOCK)])  # Σ_u cov(u, v)²
     for _ in range(min(count, total)):
-        gain = torch.cat([part.square().sum(1) for part in between.split(ROW_BLOCK)]) / (1 + variance)
-        gain[chosen] = -1
-        pick = int(gain.argmax())
-        column = effects.covariances(rows, rows[pick : pick + 1])[:, 0] - columns @ columns[pick]
+        score = gain / (1 + variance)
+        score[chosen] = -1
+        pick = int(score.argmax())
+        column = effects.covariances(rows, rows[pick : pick + 1], near)[:, 0] - columns @ columns[pick]
         column /= (1 + column[pick]).sqrt()
-        after -= float(column[places].square().sum())
-        between.addr_(column, column[places], alpha=-1)
+        c = column[places]
+        gain -= column * (2 * (first @ c - columns @ (columns[places].T @ c)) - column * (c @ c))
         variance -= column.square()
         columns = torch.cat([columns, column[:, None]], 1)
         chosen.append(pick)
-        left.append(after / before)
-    return chosen, left
+    return chosen
 
 
 def split_by_feature(features: Features, node: int, weight: Tensor) -> tuple[Tensor, Tensor]:

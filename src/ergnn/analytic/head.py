@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
 
+from ergnn.analytic.explain import LabelEffects
 from ergnn.analytic.features import Features
 from ergnn.analytic.inputs import Inputs, working_dtype
 from ergnn.analytic.kernels import GAUSSIAN, KERNELS, LINEAR, Kernel
 from ergnn.analytic.maps import FEATURE_MAPS, FeatureMap
-from ergnn.analytic.ridge import DEFAULT_LAMBDA, LAMBDAS, RidgeSolution, choose, class_weights, loo_rows
+from ergnn.analytic.ridge import DEFAULT_LAMBDA, LAMBDAS, RidgeSolution, choose, loo_rows
 from ergnn.analytic.scaling import ColumnScales
 from ergnn.analytic.state import AnalyticState
 from ergnn.config.errors import InputError, check_at_least, check_choice
@@ -47,31 +48,6 @@ def _key(of: FeatureMap, layout: Any) -> str | None:
     """Return all that φ of a map on a graph depends on; None if that is unknown."""
     plain = all(isinstance(value, bool | float | int | str) for value in vars(of).values())
     return repr((type(of), sorted(vars(of).items()), layout)) if plain else None
-
-
-@dataclass(frozen=True, eq=False)
-class LabeledRows:
-    """The head in dual form: ``score_c(v) = Σ_i a_i(v) y_ic``, with y one-hot over ``classes``.
-
-    ``a(v) = √w (√w K √w + λI)⁻¹ √w k(v)``, with ``K = kernel(rows, rows)`` and ``k(v) = kernel(rows, row of v)``.
-
-    Args:
-        nodes: the labeled nodes, ascending.
-        labels: their labels.
-        rows: their rows, as those that the head returns for other nodes.
-        weights: w, see :func:`~ergnn.analytic.ridge.class_weights`.
-        classes: all labels, ascending.
-        kernel: the kernel between rows.
-        lam: λ.
-    """
-
-    nodes: Tensor
-    labels: Tensor
-    rows: Tensor
-    weights: Tensor
-    classes: Tensor
-    kernel: Kernel
-    lam: float
 
 
 class AnalyticHead:
@@ -241,8 +217,8 @@ class AnalyticHead:
             self.solution = replace(self.solution, anchors=anchors)
         return self.solution
 
-    def labeled_rows(self, graph: Graph) -> LabeledRows:
-        """Return the labeled nodes, their rows in a graph, and what the head solves with them."""
+    def label_effects(self, graph: Graph) -> LabelEffects:
+        """Return what the labels of the head do in a graph."""
         if self.state.without_nodes:
             raise InputError("labels are stored without their nodes; use memory='nodes'")
         if self.solution is None and self.state.nodes.numel():
@@ -250,12 +226,12 @@ class AnalyticHead:
         if self.solution is None:
             raise InputError("nothing has been learned yet")
         nodes, labels, solution = self.state.nodes, self.state.labels, self.solution
-        rows, weights = self.rows(graph, nodes), class_weights(labels)
+        rows = self.rows(graph, nodes)
         kernel = LINEAR if self.solution.is_nystrom(nodes.numel()) else solution.kernel
-        return LabeledRows(nodes, labels, rows, weights, solution.classes, kernel, solution.lam)
+        return LabelEffects(nodes, labels, rows, kernel, solution.lam, solution.temperature)
 
     def rows(self, graph: Graph, nodes: Tensor) -> Tensor:
-        """Return rows of nodes in a graph, for the kernel of :meth:`labeled_rows`: φ, or Nyström features of φ."""
+        """Return rows of nodes in a graph, for the kernel of :meth:`label_effects`: φ, or Nyström features of φ."""
         rows = self._features_of(graph, self.maps[self.chosen], self.scales).rows(nodes)
         return self._with_anchors(graph).lift(rows, self.state.nodes.numel())
 

@@ -18,11 +18,11 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ergnn.analytic import AnalyticHead, FeatureMap, Features, Inputs, NormalizedAdjacency
-from ergnn.analytic.explain import split_by_feature
-from ergnn.analytic.head import SCORED_ROWS, LabeledRows
+from ergnn.analytic.explain import LabelEffects, split_by_feature
+from ergnn.analytic.head import SCORED_ROWS
 from ergnn.analytic.inputs import working_dtype
 from ergnn.analytic.kernels import LINEAR
-from ergnn.analytic.ridge import RidgeSolution, choose, class_weights, loo_rows, solve
+from ergnn.analytic.ridge import RidgeSolution, choose, loo_rows, solve
 from ergnn.analytic.scaling import AS_THEY_ARE
 from ergnn.config.errors import FolderError, InputError
 from ergnn.data.partial import Array, LabeledGraph, LocalGraph, PartialGraph, read_subgraph
@@ -179,19 +179,19 @@ class SolvedLearner:
         local, (features,) = self._features(graph, nodes, (self.head.maps[self.head.chosen],))
         return features, local.local_ids(nodes).to(self.device)
 
-    def labeled_rows(self, graph: LabeledGraph) -> LabeledRows:
-        """The training nodes of a graph, their rows, and what the head solves with them."""
+    def label_effects(self, graph: LabeledGraph) -> LabelEffects:
+        """What the training labels of a graph do."""
         solution = self.head.solution
         if solution is None:
             raise InputError("nothing has been learned yet; observe labeled nodes first")
         train, classes, _ = graph.split("train")
         nodes, labels = torch.from_numpy(train), torch.from_numpy(classes).to(self.device)
-        rows, weights = self.rows(graph, train), class_weights(labels)
+        rows = self.rows(graph, train)
         kernel = LINEAR if self._with_anchors().is_nystrom(len(train)) else solution.kernel
-        return LabeledRows(nodes, labels, rows, weights, solution.classes, kernel, solution.lam)
+        return LabelEffects(nodes, labels, rows, kernel, solution.lam, solution.temperature)
 
     def rows(self, graph: LabeledGraph, nodes: Array) -> Tensor:
-        """Rows of nodes (ascending), for the kernel of :meth:`labeled_rows`: φ, or Nyström features of φ."""
+        """Rows of nodes (ascending), for the kernel of :meth:`label_effects`: φ, or Nyström features of φ."""
         return self._with_anchors().lift(self._rows(graph, nodes), len(graph.split("train")[0]))
 
     def split_scores(self, graph: PartialGraph, node: int) -> tuple[Tensor, Tensor] | None:

@@ -6,6 +6,7 @@ All follow from the closed form (:mod:`ergnn.analytic.explain`); a network has n
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,11 @@ from ergnn.analytic.explain import (
     average_precision,
     choose,
     doubts,
-    effects_of,
     explain,
     plant_errors,
 )
 from ergnn.config.errors import InputError, check_at_least, check_choice
-from ergnn.data.partial import Array, find_all
+from ergnn.data.partial import Array, LabeledGraph, find_all
 from ergnn.data.tables.encoder import Encoder
 from ergnn.engine.cache import Cache
 from ergnn.folder.snapshot import Snapshot
@@ -52,44 +52,40 @@ def explain_nodes(snapshot: Snapshot, ids: Sequence[str], most: int = MOST_TERMS
         most: labeled nodes and columns that are listed, those with the largest terms.
     """
     check_at_least(1, count=most)
-    effects, nodes = _effects(snapshot), find_all(snapshot.graph, ids)
-    wanted, place = np.unique(nodes, return_inverse=True)
-    rows = snapshot.learner.rows(snapshot.graph, wanted)  # type: ignore[union-attr]
-    explanations = explain(effects, rows, _temperature(snapshot))
-    named = zip(ids, nodes, place, strict=True)
-    return [_explanation(snapshot, name, node, explanations[row], most) for name, node, row in named]
-
-
-def _explanation(snapshot: Snapshot, name: str, node: int, found: Explanation, most: int) -> dict[str, Any]:
-    classes = [snapshot.classes[c] for c in found.classes.tolist()]
-    best, second = found.best, found.second
-    shown = found.order[:most].tolist()
-    deciding = found.deciding
-    rows = _labeled_rows(snapshot, found.nodes[[*shown, *deciding[:1]]])
-    terms = [
-        {**row, "term": float(found.terms[i]), "share": float(found.shares[i])}
-        for row, i in zip(rows, shown, strict=False)
+    effects, graph = _effects(snapshot), snapshot.graph
+    nodes, place = np.unique(find_all(graph, ids), return_inverse=True)
+    explanations = explain(effects, snapshot.learner.rows(graph, nodes))  # type: ignore[union-attr]
+    around = neighborhoods(snapshot, nodes.tolist())
+    answers = [
+        {**_explanation(snapshot, node, why, most), "neighborhood": near}
+        for node, why, near in zip(nodes.tolist(), explanations, around, strict=True)
     ]
-    own = snapshot.graph.labels(np.array([node]))[0][0]
+    return [{"id": name, **answers[row]} for name, row in zip(ids, place, strict=True)]
+
+
+def _explanation(snapshot: Snapshot, node: int, why: Explanation, most: int) -> dict[str, Any]:
+    classes = [snapshot.classes[c] for c in why.classes.tolist()]
+    best, second, deciding = why.best, why.second, why.deciding
+    shown = why.order[:most].tolist()
+    rows = _labeled_rows(snapshot, why.nodes[[*shown, *deciding[:1]]])
+    then = int(why.without[deciding[0]]) if deciding else -1
+    label = snapshot.graph.labels(np.array([node]))[0][0]
     return {
-        "id": name,
-        "label": None if own < 0 else snapshot.classes[own],
+        "label": None if label < 0 else snapshot.classes[label],
         "class": classes[best],
-        "probability": float(found.probabilities[best]),
+        "probability": float(why.probabilities[best]),
         "second": None if second is None else classes[second],
-        "margin": found.margin,
-        "scores": dict(zip(classes, found.scores.tolist(), strict=True)),
-        "terms": terms,
-        "num_terms": found.nodes.numel(),
-        "deciding": {**rows[-1], "then": _named(classes, int(found.without[deciding[0]]))} if deciding else None,
+        "margin": why.margin,
+        "scores": dict(zip(classes, why.scores.tolist(), strict=True)),
+        "terms": [
+            {**row, "term": float(why.terms[i]), "share": float(why.shares[i])}
+            for row, i in zip(rows, shown, strict=False)
+        ],
+        "num_terms": why.nodes.numel(),
+        "deciding": {**rows[-1], "then": None if then < 0 else classes[then]} if deciding else None,
         "num_deciding": len(deciding),
         "features": _features(snapshot, node, best, second, most),
-        "neighborhood": neighborhood(snapshot, node),
     }
-
-
-def _named(classes: Sequence[str], column: int) -> str | None:
-    return classes[column] if column >= 0 else None
 
 
 def _labeled_rows(snapshot: Snapshot, chosen: Tensor) -> list[dict[str, Any]]:
@@ -98,14 +94,8 @@ def _labeled_rows(snapshot: Snapshot, chosen: Tensor) -> list[dict[str, Any]]:
     classes, _, updates = snapshot.graph.labels(nodes)
     return [
         {"id": name, "label": snapshot.classes[c], "update": int(update) + 1}
-        for name, c, update in zip(_names(snapshot, nodes), classes, updates, strict=True)
+        for name, c, update in zip(snapshot.graph.names(nodes), classes, updates, strict=True)
     ]
-
-
-def _names(snapshot: Snapshot, nodes: Array) -> list[str]:
-    wanted, place = np.unique(nodes, return_inverse=True)
-    names = snapshot.graph.names(wanted)
-    return [names[i] for i in place]
 
 
 def _features(snapshot: Snapshot, node: int, best: int, second: int | None, most: int) -> dict[str, Any] | None:
@@ -140,33 +130,41 @@ def _by_column(snapshot: Snapshot, terms: Tensor) -> tuple[list[str], Tensor]:
     return [c.name for c in ordered], terms.new_zeros(len(ordered), terms.size(1)).index_add_(0, place, terms)
 
 
-def neighborhood(snapshot: Snapshot, node: int) -> dict[str, Any]:
-    """At most :data:`MOST_DRAWN` nodes within two steps along edges to a node, labeled ones first, and their edges."""
-    graph, nodes, hops = snapshot.graph, [node], [0]
-    frontier = np.array([node])
+def neighborhoods(snapshot: Snapshot, nodes: Sequence[int]) -> list[dict[str, Any]]:
+    """At most :data:`MOST_DRAWN` nodes within two steps along edges to each node, labeled first, and their edges."""
+    around = [_steps(snapshot.graph, node) for node in nodes]
+    wanted = np.unique(np.concatenate([near for near, _ in around]))
+    class_of = dict(zip(wanted.tolist(), snapshot.probabilities(snapshot.graph, wanted).argmax(1), strict=True))
+    return [_neighborhood(snapshot, near, hops, class_of) for near, hops in around]
+
+
+def _steps(graph: LabeledGraph, node: int) -> tuple[Array, Array]:
+    """Nodes within two steps to a node, and their distances."""
+    nodes, hops, frontier = [node], [0], np.array([node])
     for hop in range(1, DRAWN_HOPS + 1):
-        found = np.setdiff1d(graph.neighbors(frontier)[1], nodes)
-        frontier = np.sort(found[np.argsort(graph.labels(found)[0] < 0, kind="stable")][: MOST_DRAWN - len(nodes)])
+        further = np.setdiff1d(graph.neighbors(frontier)[1], nodes)
+        frontier = np.sort(further[np.argsort(graph.labels(further)[0] < 0, kind="stable")][: MOST_DRAWN - len(nodes)])
         nodes += frontier.tolist()
         hops += [hop] * len(frontier)
-    ordered = np.array(nodes)
-    wanted, place = np.unique(ordered, return_inverse=True)
-    predicted = snapshot.probabilities(graph, wanted).argmax(1)[place]
-    label = graph.labels(ordered)[0]
+    return np.array(nodes), np.array(hops)
+
+
+def _neighborhood(snapshot: Snapshot, nodes: Array, hops: Array, class_of: dict[int, int]) -> dict[str, Any]:
+    """Nodes and edges between them."""
+    graph, wanted = snapshot.graph, np.sort(nodes)
     row, source, _ = graph.neighbors(wanted)
-    position = {number: i for i, number in enumerate(nodes)}
-    pairs = {
-        tuple(sorted((position[int(u)], position[int(wanted[r])])))
-        for r, u in zip(row, source, strict=True)
-        if int(u) in position and u != wanted[r]
-    }
-    names = _names(snapshot, ordered)
+    target, label = wanted[row], graph.labels(nodes)[0]
+    inside = np.isin(source, nodes) & (source != target)
+    position = {number: i for i, number in enumerate(nodes.tolist())}
+    pairs = zip(source[inside].tolist(), target[inside].tolist(), strict=True)
     return {
         "nodes": [
-            {"id": name, "distance": hop, "labeled": bool(c >= 0), "class": snapshot.classes[c if c >= 0 else k]}
-            for name, hop, c, k in zip(names, hops, label, predicted, strict=True)
+            {"id": name, "distance": hop, "labeled": c >= 0, "class": snapshot.classes[c if c >= 0 else class_of[node]]}
+            for name, hop, c, node in zip(
+                graph.names(nodes), hops.tolist(), label.tolist(), nodes.tolist(), strict=True
+            )
         ],
-        "edges": sorted(map(list, pairs)),
+        "edges": sorted(map(list, {tuple(sorted((position[u], position[v]))) for u, v in pairs})),
     }
 
 
@@ -180,26 +178,26 @@ def audit_labels(snapshot: Snapshot, most: int | None = None, plant: float = 0.0
     """
     if not 0 <= plant < 1:
         raise InputError(f"plant is {plant}; it must be a share of the labels, from 0 to below 1")
-    effects = _effects(snapshot)
-    wrong = None
+    effects, wrong = _effects(snapshot), None
     if plant:
         effects, wrong = plant_errors(effects, plant)
-    found = doubts(effects, _temperature(snapshot))
-    order = found.order()
-    classes = [snapshot.classes[c] for c in effects.classes.tolist()]
-    shown = order[:most].tolist()
-    names = _labeled_rows(snapshot, found.nodes[shown])
-    given = effects.column.tolist()
+    found = doubts(effects)
+    order, classes = found.order(), [snapshot.classes[c] for c in effects.classes.tolist()]
+    shown = order[:most]
+    similar = effects.most_similar(shown, SIMILAR)
+    nodes = iter(_labeled_rows(snapshot, effects.nodes[torch.cat([shown[:, None], similar], 1).flatten().cpu()]))
     rows = [
         {
-            **{**row, "label": classes[given[i]]},
-            "probability": float(found.probability[i]),
-            "class": classes[int(found.column[i])],
-            "class_probability": float(found.best[i]),
-            "similar": _labeled_rows(snapshot, found.nodes[effects.most_similar(i, SIMILAR)]),
-            **({} if wrong is None else {"planted": bool(wrong[i])}),
+            **next(nodes),
+            "label": classes[given],
+            "probability": probability,
+            "class": classes[column],
+            "class_probability": best,
+            "similar": list(islice(nodes, similar.size(1))),
         }
-        for row, i in zip(names, shown, strict=True)
+        for given, probability, column, best in zip(
+            *(of[shown].tolist() for of in (effects.column, found.probability, found.column, found.best)), strict=True
+        )
     ]
     report: dict[str, Any] = {
         "labels": found.nodes.numel(),
@@ -209,6 +207,7 @@ def audit_labels(snapshot: Snapshot, most: int | None = None, plant: float = 0.0
     }
     if wrong is not None:
         count = int(wrong.sum())
+        report["rows"] = [{**row, "planted": planted} for row, planted in zip(rows, wrong[shown].tolist(), strict=True)]
         report["planted"] = {
             "labels": count,
             "found": int(wrong[order[:count]].sum()),
@@ -240,21 +239,18 @@ def suggest_nodes(
     if of > MOST_CANDIDATES:
         candidates = candidates[np.linspace(0, of - 1, MOST_CANDIDATES).astype(np.int64)]
     rows = snapshot.learner.rows(graph, candidates)  # type: ignore[union-attr]
-    chosen = choose(effects, rows, count, by, _temperature(snapshot))
-    nodes = candidates[chosen]
-    wanted, place = np.unique(nodes, return_inverse=True)
-    probabilities, variances = snapshot.probabilities(graph, wanted)[place], effects.variances(rows[chosen])
-    top = np.sort(probabilities[:, effects.classes.tolist()], 1)[:, ::-1]
-    margin = top[:, 0] - (top[:, 1] if top.shape[1] > 1 else 0)
-    columns = top[:, 0].tolist(), margin.tolist(), variances.tolist()
-    named = zip(_names(snapshot, nodes), probabilities.argmax(1), *columns, strict=True)
+    chosen = choose(effects, rows, count, by)
+    top = torch.softmax(effects.temperature * effects.scores(rows[chosen]), 1).sort(descending=True, stable=True)
+    margin = top.values[:, 0] - (top.values[:, 1] if top.values.size(1) > 1 else 0)
+    numbers = (effects.classes[top.indices[:, 0]], top.values[:, 0], margin, effects.variances(rows[chosen]))
+    columns = zip(graph.names(candidates[chosen]), *(column.tolist() for column in numbers), strict=True)
     return {
         "by": by,
         "candidates": len(candidates),
         "unlabeled": of,
         "rows": [
             {"id": name, "class": snapshot.classes[c], "probability": best, "margin": gap, "variance": variance}
-            for name, c, best, gap, variance in named
+            for name, c, best, gap, variance in columns
         ],
     }
 
@@ -270,12 +266,4 @@ def _effects(snapshot: Snapshot) -> LabelEffects:
         )
     if not learner.num_tasks:
         raise InputError(f"{snapshot.root}: there are no training labels yet; observe labeled nodes first")
-
-    return _EFFECTS.get(
-        [snapshot.graph], lambda: effects_of(learner.labeled_rows(snapshot.graph)), snapshot.version.number
-    )
-
-
-def _temperature(snapshot: Snapshot) -> float:
-    learner: Any = snapshot.learner
-    return float(learner.head.solution.temperature)
+    return _EFFECTS.get([snapshot.graph], lambda: learner.label_effects(snapshot.graph), snapshot.version.number)

@@ -181,15 +181,14 @@ class Learner:
         Only ``method="analytic"`` with ``memory="nodes"`` can be explained; so it is for :meth:`audit` and
         :meth:`suggest`.
         """
-        graph, head, known, temperature = self._effects(graph)
+        graph, head, known = self._effects(graph)
         if not 0 <= node < graph.num_nodes:
             raise InputError(f"explain: node is {node}; it must be 0 to {graph.num_nodes - 1}")
-        return effects.explain(known, head.rows(graph, torch.tensor([node], device=graph.device)), temperature)[0]
+        return effects.explain(known, head.rows(graph, torch.tensor([node], device=graph.device)))[0]
 
     def audit(self, graph: Graph | None = None) -> effects.Doubts:
         """Return, for each training label, its probability under the head without it, and the class it would get."""
-        *_, known, temperature = self._effects(graph)
-        return effects.doubts(known, temperature)
+        return effects.doubts(self._effects(graph)[2])
 
     def suggest(
         self, count: int, among: Tensor | None = None, by: str = "variance", graph: Graph | None = None
@@ -202,24 +201,22 @@ class Learner:
             by: ``variance``, ``margin`` or ``random``.
             graph: graph of the nodes; by default that of the latest task.
         """
-        graph, head, known, temperature = self._effects(graph)
+        graph, head, known = self._effects(graph)
         nodes = torch.arange(graph.num_nodes, device=graph.device) if among is None else among.to(graph.device).unique()
         nodes = nodes[~torch.isin(nodes, known.nodes)]
         if not nodes.numel():
             raise InputError("suggest: all of the nodes have a label; nothing is left to label")
-        return nodes[effects.choose(known, head.rows(graph, nodes), count, by, temperature)]
+        return nodes[effects.choose(known, head.rows(graph, nodes), count, by)]
 
-    def _effects(self, graph: Graph | None) -> tuple[Graph, AnalyticHead, effects.LabelEffects, float]:
-        """Return the graph for predictions, the solved head, what its labels do in the graph, and its temperature."""
+    def _effects(self, graph: Graph | None) -> tuple[Graph, AnalyticHead, effects.LabelEffects]:
+        """Return the graph for predictions, the solved head, and what its labels do in the graph."""
         graph, head = self._ready(graph), self.method
         if not isinstance(head, AnalyticHead) or head.trains_network:
             raise InputError(
                 f"method {type(head).__name__} trains a network, and only the closed form can be explained: use "
                 "method='analytic' without a student"
             )
-        known = effects.effects_of(head.labeled_rows(graph))
-        assert head.solution is not None
-        return graph, head, known, head.solution.temperature
+        return graph, head, head.label_effects(graph)
 
     def examples(self, graph: Graph, nodes: Tensor, task: int) -> Examples:
         """Return nodes of a task (given by number) as examples with the loss of the method."""
