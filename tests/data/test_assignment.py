@@ -10,7 +10,7 @@ from scipy.stats import chisquare
 from ergnn.config.errors import InputError
 from ergnn.data import DATASETS, UNLABELED, make_stream, splits
 from ergnn.data.datasets.parts import join_graphs, reduced
-from ergnn.data.scenarios import ANYTIME, SPREAD, assigned_stream, blurred_stream, class_shares
+from ergnn.data.scenarios import ANYTIME, SPREAD, blurred_stream, class_shares
 from ergnn.data.splits import Sizes, parse_sizes
 from graphs import random_graph
 
@@ -53,22 +53,6 @@ def test_test_nodes_follow_the_training_nodes_of_their_class() -> None:
     counts = [sum(c in task.classes for task in stream) for c in range(7)]
     assert max(counts) > 1, "classes come again"
     assert sum(task.train.numel() for task in stream) == 7 * 20
-
-
-@pytest.mark.parametrize("edges", ["all", "seen", "own"])
-def test_edges_of_assigned_tasks(edges: str) -> None:
-    graph = random_graph(n=90, classes=3, p_edge=0.1)
-    home = torch.arange(90) % 3
-    stream = assigned_stream(graph, home, edges=edges)
-    for i, task in enumerate(stream):
-        assert task.classes == (0, 1, 2)
-        ends = home[graph.edge_index]
-        wanted = {
-            "all": torch.ones_like(ends[0], dtype=torch.bool),
-            "seen": ends.max(0).values <= i,
-            "own": ends[0] == ends[1],
-        }
-        assert torch.equal(task.graph.edge_index, graph.edge_index[:, wanted[edges]])
 
 
 def test_graphs_are_joined_with_common_or_distinct_classes() -> None:
@@ -114,18 +98,6 @@ def test_sizes_are_fractions_or_nodes_per_class() -> None:
 def test_wrong_sizes_are_named(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse_sizes(text)
-
-
-@pytest.mark.parametrize("sizes", [Sizes(0.6, 0.2, 0.2), Sizes(0.5, 0.0, 0.1), Sizes(3, 2, None), Sizes(3, 2, 4)])
-def test_a_class_fits_if_it_can_be_drawn(sizes: Sizes) -> None:
-    for count in range(1, 12):
-        y = torch.zeros(count, dtype=torch.long)
-        try:
-            sizes.draw(y, 0)
-            drawn = True
-        except InputError:
-            drawn = False
-        assert sizes.fit(count) == drawn, count
 
 
 def test_splits_by_size_on_a_graph() -> None:

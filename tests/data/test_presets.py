@@ -15,17 +15,6 @@ def _no_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(storage, "cache_root", lambda: tmp_path / "cache")
 
 
-@pytest.mark.parametrize("name", ["cora", "citeseer"])
-def test_the_presets_are_three_tasks_of_two_classes(name: str) -> None:
-    stream, split, notes = make_stream(name)
-    assert [task.classes for task in stream] == [(0, 1), (2, 3), (4, 5)]
-    assert [task.train.numel() for task in stream] == [40, 40, 40]
-    assert split == "seeded"
-    assert len(notes) == 1
-    assert notes[0].startswith("using a seeded split: ")
-    assert (stream.name, stream.metric) == (name, "accuracy")
-
-
 def test_public_uses_the_public_split(tmp_path: Path) -> None:
     write_cora(tmp_path)
     stream, split, notes = make_stream("cora", root=tmp_path, class_order=[6, 5, 4, 3, 2, 1, 0])

@@ -76,12 +76,7 @@ def test_per_class_has_the_requested_sizes(seed: int, train: int, val: int, test
     assert_disjoint_and_labeled(split, y)
     sizes = [counts(y, part) for part in (split.train, split.val, split.test)]
     assert sizes == [[train] * 3, [val] * 3, [test] * 3]
-
-
-def test_per_class_gives_the_rest_to_test() -> None:
-    y = labels(12, 30, unlabeled=4)
-    split = splits.per_class(y, train=4, val=3)
-    assert counts(y, split.test) == [5, 23]
+    assert counts(y, splits.per_class(y, train=train, val=val).test) == [n - train - val for n in (12, 30, 20)]
 
 
 @settings(max_examples=40, deadline=None)

@@ -235,8 +235,5 @@ def test_a_custom_stream_is_checked(changes: dict, message: str) -> None:
     assert TaskStream([task]).classes == (0,)
     with pytest.raises(InputError, match=message):
         TaskStream([replace(task, **changes)], name="mine")
-
-
-def test_a_stream_needs_a_task() -> None:
     with pytest.raises(InputError, match="mine: a stream needs at least one task"):
         TaskStream([], name="mine")

@@ -32,18 +32,9 @@ import scipy.sparse
 import torch
 
 from ergnn.config.errors import ErgnnError
-from ergnn.data.tables import (
-    EdgeTable,
-    NodeTable,
-    read_edges,
-    read_graph,
-    read_nodes,
-    to_graph,
-    write_edges,
-    write_nodes,
-)
+from ergnn.data.tables import EdgeTable, NodeTable, read_edges, read_graph, read_nodes, to_graph
 from ergnn.data.tables.node_tables import canonical
-from ergnn.data.tables.read import NO_LABEL
+from ergnn.data.tables.read import NO_LABEL, write_edges, write_nodes
 from ergnn.lab.run import peak_memory_mb
 
 SECONDS = 20
@@ -118,11 +109,9 @@ def mutated(data: bytes, other: bytes, rng: random.Random) -> bytes:
             at = rng.choice((rng.randrange(min(128, len(out))), len(out) - 1 - rng.randrange(min(256, len(out)))))
         length = rng.choice((1, 2, 4, 8, 64, 300))
         kind = rng.randrange(9)
-        if kind == 0:
-            out[at] ^= 1 << rng.randrange(8)
-        elif kind == 1:
-            for _ in range(8):
-                out[rng.randrange(len(out))] ^= 1 << rng.randrange(8)
+        if kind <= 1:
+            for place in (at, *(rng.randrange(len(out)) for _ in range(7 * kind))):
+                out[place] ^= 1 << rng.randrange(8)
         elif kind == 2:
             del out[at:]
         elif kind == 3:
@@ -187,18 +176,15 @@ def truth(path: Path, name: str) -> dict[str, Any]:
     data = path.read_bytes()
     data = gzip.decompress(data) if path.suffix == ".gz" else data
     if kind in ("csv", "tsv"):
-        rows = csv.reader(
-            io.StringIO(data.decode("utf-8-sig", "surrogateescape"), newline=""),
-            delimiter="\t" if kind == "tsv" else ",",
-        )
+        text = io.StringIO(data.decode("utf-8-sig", "surrogateescape"), newline="")
+        rows = csv.reader(text, delimiter="\t" if kind == "tsv" else ",")
         names, *body = [row for row in rows if row]
         places = {name.strip().lower(): i for i, name in enumerate(names)}
         columns = {key: [row[places[key]] for row in body] for key in wanted if key in places}
     elif kind == "parquet":
         names = {name.strip().lower(): name for name in pq.read_schema(path).names}
-        columns = {
-            key: pq.read_table(path, columns=[names[key]])[names[key]].to_pylist() for key in wanted if key in names
-        }
+        kept = {key: names[key] for key in wanted if key in names}
+        columns = {key: pq.read_table(path, columns=[name])[name].to_pylist() for key, name in kept.items()}
     else:
         with np.load(path) as file:
             n, labels = int(file["adj_shape"][0]), file.get("labels")

@@ -119,11 +119,9 @@ def test_npz(save: Any, arrays: dict[str, np.ndarray], tmp_path: Path) -> None:
     n = int(arrays["adj_shape"][0])
     assert nodes.ids.tolist() == [str(i) for i in range(n)]
     assert nodes.labels.tolist() == [None if label < 0 else str(label) for label in arrays["labels"]]
-    parts = [(arrays[f"{m}_data"], arrays[f"{m}_indices"], arrays[f"{m}_indptr"]) for m in ("adj", "attr")]
-    adjacency, features = (
-        scipy.sparse.csr_matrix(part, shape=tuple(arrays[f"{m}_shape"]))
-        for part, m in zip(parts, ("adj", "attr"), strict=True)
-    )
+    shapes = [tuple(arrays[f"{m}_shape"]) for m in ("adj", "attr")]
+    parts = [tuple(arrays[f"{m}_{part}"] for part in ("data", "indices", "indptr")) for m in ("adj", "attr")]
+    adjacency, features = map(scipy.sparse.csr_matrix, parts, shapes)
     np.testing.assert_array_equal(dense(nodes), features.toarray())
     mine = [(int(a), int(b)) for a, b in zip(edges.source, edges.target, strict=True)]
     assert mine == list(zip(*adjacency.nonzero(), strict=True))
@@ -141,16 +139,8 @@ def test_npz_with_dense_attributes_and_text_labels(tmp_path: Path) -> None:
 
 def test_npz_in_another_order(tmp_path: Path) -> None:
     """Unsorted and duplicate columns, and big-endian numbers."""
-    csr = {
-        "adj_data": np.ones(2, ">f8"),
-        "adj_indices": np.array([1, 0], ">i4"),
-        "adj_indptr": np.array([0, 2, 2], ">i8"),
-    }
-    attr = {
-        "attr_data": np.array([1, 2, 3], ">f4"),
-        "attr_indices": np.array([2, 0, 2], ">i4"),
-        "attr_indptr": [0, 3, 3],
-    }
+    csr = {"adj_data": np.ones(2, ">f8"), "adj_indices": np.array([1, 0], ">i4"), "adj_indptr": [0, 2, 2]}
+    attr = {"attr_data": np.array([1, 2, 3], ">f4"), "attr_indices": np.array([2, 0, 2]), "attr_indptr": [0, 3, 3]}
     np.savez(tmp_path / "graph.npz", **csr, **attr, adj_shape=[2, 2], attr_shape=[2, 3], labels=np.array([5, 6], ">i2"))
     nodes, edges = read_graph(tmp_path / "graph.npz")
     assert nodes.features.toarray().tolist() == [[2, 0, 4], [0, 0, 0]]
