@@ -1,7 +1,7 @@
 """Folders that are changed at random, beside plain dictionaries of what each of their versions must hold."""
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,9 +32,12 @@ class Whole:
     split: dict[str, str] = field(default_factory=dict)
     edges: set[tuple[str, str]] = field(default_factory=set)
 
+    def add(self, names: list[str], labels: Sequence[str | None], splits: Sequence[str | None]) -> None:
+        self.label |= {name: label for name, label in zip(names, labels, strict=True) if label}
+        self.split |= {name: split for name, split in zip(names, splits, strict=True) if split}
+
     def link(self, pairs: list[tuple[str, str]]) -> None:
-        for a, b in pairs:
-            self.edges |= {(a, b)} if self.directed else {(a, b), (b, a)}
+        self.edges |= {*pairs} if self.directed else {*pairs, *((b, a) for a, b in pairs)}
 
     def remove(self, ids: list[str]) -> None:
         for name in ids:
@@ -145,7 +148,7 @@ class Audit:
         whole = self.next_version()
         self.x |= dict(zip(names, x, strict=True))
         whole.x |= dict(zip(names, x, strict=True))
-        whole.label[names[0]], whole.split[names[0]] = str(labels[0]), str(splits[0])
+        whole.add(names, labels, splits)
         whole.link(pairs)
 
     def add(self, ids: list[str], share: float = 0.6) -> None:
@@ -158,8 +161,7 @@ class Audit:
         whole = self.next_version()
         self.x |= dict(zip(ids, x, strict=True))
         whole.x |= dict(zip(ids, x, strict=True))
-        whole.label |= {name: label for name, label in zip(ids, labels, strict=True) if label}
-        whole.split |= {name: split for name, split in zip(ids, splits, strict=True) if split}
+        whole.add(ids, labels, splits)
         whole.link(pairs)
 
     def observe(self, count: int = 8) -> None:
@@ -179,9 +181,7 @@ class Audit:
         new = [str(self.rng.choice([c for c in CLASSES if c != label])) for label in old]
         splits = objects([self.whole.split.get(name, "train") for name in names])
         self.folder.observe(nodes_of(names, new, split=splits))
-        whole = self.next_version()
-        whole.label |= dict(zip(names, new, strict=True))
-        whole.split |= dict(zip(names, splits.tolist(), strict=True))
+        self.next_version().add(names, new, splits.tolist())
 
     def link(self) -> None:
         pairs = self.pairs(4, [])

@@ -273,24 +273,20 @@ def test_observe_shows_progress_with_the_time_left_on_a_terminal(
         def isatty(self) -> bool:
             return True
 
-    root, (nodes, edges) = str(tmp_path / "d"), files[0]
-    main(["init", root, "--method", "replay", "--backbone", "mlp", "--epochs", "3"])
-    monkeypatch.setenv("TERM", "xterm")
-    for quiet in (False, True):
+    def observe(folder: str, *words: str) -> str:
         terminal = Terminal()
         monkeypatch.setattr("sys.stderr", terminal)
-        more = ["--quiet"] if quiet else []
-        assert main(["observe", root, "--nodes", nodes, "--edges", edges, *more]) == 0
-        plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
-        shown = re.search(r"learning .*%\s+[0-9-]:[0-9-]{2}:[0-9-]{2}", plain)
-        assert bool(shown) is not quiet, plain
-    closed, terminal = str(tmp_path / "closed"), Terminal()
-    assert main(["init", closed]) == 0
-    monkeypatch.setattr("sys.stderr", terminal)
-    assert main(["observe", closed, "--nodes", nodes, "--edges", edges]) == 0
-    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
-    assert re.search(r"solving .*\d:\d\d:\d\d", plain), plain
-    assert "%" not in plain  # there are no epochs, so that no share of them is done
+        assert main(["observe", str(tmp_path / folder), "--nodes", files[0][0], "--edges", files[0][1], *words]) == 0
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
+
+    monkeypatch.setenv("TERM", "xterm")
+    main(["init", str(tmp_path / "network"), "--method", "replay", "--backbone", "mlp", "--epochs", "3"])
+    main(["init", str(tmp_path / "closed")])
+    assert re.search(r"learning .*%\s+[0-9-]:[0-9-]{2}:[0-9-]{2}", observe("network"))
+    assert "learning" not in observe("network", "--quiet")
+    shown = observe("closed")
+    assert re.search(r"solving .*\d:\d\d:\d\d", shown), shown
+    assert "%" not in shown  # there are no epochs, so that no share of them is done
 
 
 def test_names_are_text_on_the_page_and_never_code(tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
 """The database: what others read in it, its checksums, and how it is brought to a newer schema."""
 
+import multiprocessing
 import os
 import re
 import shutil
 import sqlite3
 import tempfile
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -136,21 +136,20 @@ def test_reading_needs_no_writing(checked: dict[str, LearnerFolder], kind: str) 
 
 def as_another_user(function: Callable[[], bytes]) -> bytes:
     """The result of a function in a process without the rights of root, if these are root's tests."""
-    out, into = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            if os.geteuid() == 0:
-                os.setgid(65534)
-                os.setuid(65534)
-            os.write(into, function())
-        except BaseException:
-            traceback.print_exc()
-        os._exit(0)
-    os.close(into)
-    with os.fdopen(out, "rb") as pipe:
-        result = pipe.read()
-    os.waitpid(child, 0)
+    context = multiprocessing.get_context("fork")
+    receive, send = context.Pipe(duplex=False)
+
+    def run() -> None:
+        if os.geteuid() == 0:
+            os.setgid(65534)
+            os.setuid(65534)
+        send.send(function())
+
+    process = context.Process(target=run)
+    process.start()
+    send.close()
+    result = receive.recv()
+    process.join()
     return result
 
 

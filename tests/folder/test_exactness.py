@@ -9,38 +9,23 @@ import torch
 from ergnn.config.errors import InputError
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
+from ergnn.data.tables import EdgeTable, NodeTable
 from ergnn.folder import LearnerFolder, Settings
 from ergnn.learning.learner import Learner
 from ergnn.methods import METHODS
 from folder.growing import QUICK, make_updates, probabilities, quick
 
 
-class WholeGraph:
-    """The same graph, kept in memory with plain dictionaries and sets."""
-
-    def __init__(self, dense: bool) -> None:
-        self.place: dict[str, int] = {}
-        self.x: list[np.ndarray] = []
-        self.label: dict[int, str] = {}
-        self.edges: set[tuple[int, int]] = set()
-        self.classes: list[str] = []
-        self.dense = dense
-
-    def add(self, nodes, edges) -> None:
-        for name, label, x in zip(nodes.ids, nodes.labels, nodes.features, strict=True):
-            self.place[name] = len(self.place)
-            self.x.append(x)
-            if label is not None:
-                self.label[self.place[name]] = label
-        self.classes += sorted({label for label in nodes.labels if label} - set(self.classes))
-        for a, b in zip(edges.source, edges.target, strict=True):
-            self.edges |= {(self.place[a], self.place[b]), (self.place[b], self.place[a])}
-
-    def graph(self) -> Graph:
-        x = torch.tensor(np.array(self.x))
-        y = torch.tensor([self.classes.index(self.label[i]) if i in self.label else -1 for i in range(len(self.x))])
-        edges = torch.tensor(sorted(self.edges, key=lambda edge: edge[::-1])).T.contiguous()
-        return Graph(x if self.dense else x.to_sparse_csr(), edges, y)
+def whole_graph(updates: list[tuple[NodeTable, EdgeTable]], dense: bool) -> Graph:
+    """The graph of some updates in memory, with plain dictionaries and sets; classes are numbered as in a folder."""
+    place = {name: i for i, name in enumerate(name for nodes, _ in updates for name in nodes.ids)}
+    labels = [label for nodes, _ in updates for label in nodes.labels]
+    classes = list(dict.fromkeys(name for nodes, _ in updates for name in sorted({*nodes.labels} - {None})))
+    ends = {(place[a], place[b]) for _, edges in updates for a, b in zip(edges.source, edges.target, strict=True)}
+    pairs = sorted(ends | {(b, a) for a, b in ends}, key=lambda pair: pair[::-1])
+    x = torch.from_numpy(np.concatenate([nodes.features for nodes, _ in updates]))
+    y = torch.tensor([-1 if label is None else classes.index(label) for label in labels])
+    return Graph(x if dense else x.to_sparse_csr(), torch.tensor(pairs).T.contiguous(), y)
 
 
 SETTINGS = [
@@ -74,13 +59,11 @@ def test_learns_the_same_bits_as_with_the_whole_graph_in_memory(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = LearnerFolder.create(tmp_path / "learner", settings)
-    learner, whole = Learner(settings.config), None
-    for number, (nodes, edges) in enumerate(make_updates(3, nodes=150, labeled=0.15, links=1)):
-        record = folder.observe(nodes, edges)
+    learner, updates = Learner(settings.config), make_updates(3, nodes=150, labeled=0.15, links=1)
+    for number, update in enumerate(updates):
+        record = folder.observe(*update)
         snapshot = folder.snapshot()
-        whole = WholeGraph(snapshot.graph.dense) if whole is None else whole
-        whole.add(nodes, edges)
-        graph = whole.graph()
+        graph = whole_graph(updates[: number + 1], snapshot.graph.dense)
         train, val = (torch.from_numpy(snapshot.members(number, split)[0]) for split in ("train", "val"))
         classes = tuple(torch.unique(graph.y[train]).tolist())
         learner.observe(Task(number, graph, train, val, torch.empty(0, dtype=torch.long), classes))
@@ -91,8 +74,7 @@ def test_learns_the_same_bits_as_with_the_whole_graph_in_memory(
             assert torch.equal(snapshot.learner.buffer.nodes, learner.method.buffer.nodes)
         everybody = torch.arange(graph.num_nodes)
         expected = learner.predict_proba(everybody, graph=graph).numpy()
-        columns = learner.classes().numpy()
-        ids = list(whole.place)
+        columns, ids = learner.classes().numpy(), [f"n{i}" for i in range(graph.num_nodes)]
         for chunk in (7, 1000):
             monkeypatch.setattr("ergnn.folder.network.CHUNK", chunk)
             np.testing.assert_allclose(probabilities(folder, ids)[:, columns], expected, rtol=2e-5, atol=1e-7)

@@ -120,7 +120,7 @@ def test_the_same_update_again_changes_nothing(folder: LearnerFolder) -> None:
 
 
 def test_limits_count_what_is_there_and_can_be_raised(tmp_path: Path) -> None:
-    folder = LearnerFolder.create(tmp_path / "d", quick(max_nodes=100, epochs=1))
+    folder = LearnerFolder.create(tmp_path / "d", quick(max_nodes=100, epochs=1, num_features=12))
     for nodes, edges in make_updates(2, nodes=40):
         folder.observe(nodes, edges)
     folder.forget([f"n{i}" for i in range(78)])
@@ -129,7 +129,7 @@ def test_limits_count_what_is_there_and_can_be_raised(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="101 nodes; at most 100 are allowed"):
         folder.observe(more)
     assert folder.set({"max_nodes": 101, "keep": 2}).keep == 2
-    assert folder.settings == quick(max_nodes=101, keep=2, epochs=1)
+    assert folder.settings == quick(max_nodes=101, keep=2, epochs=1, num_features=12)
     folder.observe(more)
     assert len(folder.inspect()["versions"]) == 2
     assert folder.check() == []
@@ -137,11 +137,12 @@ def test_limits_count_what_is_there_and_can_be_raised(tmp_path: Path) -> None:
         ({"epochs": 3}, "epochs cannot be changed in a folder; these can: device, .* max_nodes"),
         ({"keep": 0}, "keep is 0"),
         ({"max_nodes": "many"}, "limit on nodes is 'many'"),
+        ({"max_features": 5}, "num_features is 12; the limit is 5"),
         ({"device": "abacus"}, "unknown device 'abacus'"),
     ):
         with pytest.raises(InputError, match=message):
             folder.set(values)
-    assert folder.settings == quick(max_nodes=101, keep=2, epochs=1)
+    assert folder.settings == quick(max_nodes=101, keep=2, epochs=1, num_features=12)
 
 
 def test_rolling_back_and_on_again(folder: LearnerFolder) -> None:

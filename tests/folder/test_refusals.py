@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ergnn.config.errors import ErgnnError, InputError
-from ergnn.folder import LearnerFolder, Settings
+from ergnn.folder import LearnerFolder
 from ergnn.folder.database import BusyError, FolderError, from_json, insert, select, to_json, wrap_errors, writing
 from folder.growing import QUICK, current, edges_of, make_update, make_updates, nodes_of, probabilities, quick, tables
 
@@ -44,16 +44,6 @@ def test_a_label_cannot_become_another(folder: LearnerFolder) -> None:
     node = int(folder.snapshot().members(0, "train")[0][0])
     with pytest.raises(InputError, match=f"node 'n{node}' already has label 'c.'; it cannot become 'other'"):
         folder.observe(nodes_of([f"n{node}"], ["other"]))
-
-
-def test_limits_are_on_the_whole_graph(tmp_path: Path) -> None:
-    folder = LearnerFolder.create(tmp_path / "d", quick(max_nodes=50, max_edges=1000, max_features=12))
-    updates = make_updates(2)
-    folder.observe(*updates[0])
-    with pytest.raises(InputError, match=r"80 nodes; at most 50 are allowed"):
-        folder.observe(*updates[1])
-    with pytest.raises(InputError, match=r"num_features is 13; the limit is 12"):
-        Settings(num_features=13, max_features=12)
 
 
 def test_one_writer_at_a_time_and_readers_meanwhile(folder: LearnerFolder) -> None:

@@ -2,7 +2,6 @@
 
 import csv
 import runpy
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,8 @@ from folder.growing import edges_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "customers" / "make_files.py"
 SPLITS = ("train", "train", "test")
+Rows = list[dict[str, Any]]
+Pairs = list[tuple[str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def pairs() -> list[tuple[str, str]]:
     return [(a, b) for a, b, _ in payments]
 
 
-def table(rows: list[dict[str, Any]], path: Path) -> NodeTable:
+def table(rows: Rows, path: Path) -> NodeTable:
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, [name for name in rows[0] if name != "week"], extrasaction="ignore")
         writer.writeheader()
@@ -48,8 +49,8 @@ def probabilities(folder: LearnerFolder, ids: list[str]) -> np.ndarray:
     return np.concatenate([chunk for _, _, chunk in chunks])[:, order]
 
 
-def learned(root: Path, updates: list[list[dict[str, Any]]], pairs: list[tuple[str, str]]) -> LearnerFolder:
-    folder = LearnerFolder.create(root, Settings.from_settings({"method": "analytic"}))
+def learned(root: Path, updates: list[Rows], pairs: Pairs) -> LearnerFolder:
+    folder = LearnerFolder.create(root, Settings())
     known: set[str] = set()
     for number, rows in enumerate(updates):
         before, known = known, known | {row["id"] for row in rows}
@@ -58,9 +59,7 @@ def learned(root: Path, updates: list[list[dict[str, Any]]], pairs: list[tuple[s
     return folder
 
 
-def test_order_of_updates_corrections_and_deletion_are_exact(
-    rows: list[dict[str, Any]], pairs: list[tuple[str, str]], tmp_path: Path
-) -> None:
+def test_order_of_updates_corrections_and_deletion_are_exact(rows: Rows, pairs: Pairs, tmp_path: Path) -> None:
     ids = [row["id"] for row in rows]
     whole = learned(tmp_path / "whole", [rows], pairs)
     parts = [list(part) for part in np.array_split(np.array(rows, object), 4)]
@@ -86,9 +85,7 @@ def test_order_of_updates_corrections_and_deletion_are_exact(
     assert first.check() == []
 
 
-def test_no_byte_of_a_purged_node_is_left(
-    rows: list[dict[str, Any]], pairs: list[tuple[str, str]], tmp_path: Path
-) -> None:
+def test_no_byte_of_a_purged_node_is_left(rows: Rows, pairs: Pairs, tmp_path: Path) -> None:
     secret = {**rows[5], "id": "secret-4711", "country": "Atlantis", "income": 987654321}
     folder = learned(tmp_path / "f", [[*rows[:50], secret]], pairs)
     with folder.snapshot() as snapshot:
@@ -102,9 +99,7 @@ def test_no_byte_of_a_purged_node_is_left(
         assert not [text for text in (b"secret-4711", b"Atlantis", pair) if text in data], path
 
 
-def test_new_values_and_missing_columns(
-    rows: list[dict[str, Any]], pairs: list[tuple[str, str]], tmp_path: Path
-) -> None:
+def test_new_values_and_missing_columns(rows: Rows, pairs: Pairs, tmp_path: Path) -> None:
     folder = learned(tmp_path / "f", [rows], pairs)
     new = {**rows[0], "id": "new", "country": "Narnia", "income": "", "note": ""}
     ((_, names, found),) = folder.predict(nodes=table([new], tmp_path / "new.csv"), edges=edges_of(("new", "c1")))
@@ -120,29 +115,24 @@ def test_new_values_and_missing_columns(
         folder.observe(table([{**new, "age": "old"}], tmp_path / "text.csv"))
 
 
-@pytest.mark.parametrize("factors", list(pairwise([1e-6, 1.0, 1e6])))
-def test_the_unit_of_a_number_does_not_matter(factors: tuple[float, float], tmp_path: Path) -> None:
+def test_the_unit_of_a_number_does_not_matter(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     label = np.arange(120) % 3
     x = rng.normal(size=(120, 3)) + 2 * np.eye(3)[label]
     edges = EdgeTable(*([f"n{i}" for i in rng.integers(0, 120, 200)] for _ in range(2)))
     accuracy = []
-    for factor in factors:
+    for factor in (1e-6, 1.0, 1e6):
         ids, labels = [f"n{i}" for i in range(120)], [f"class {c}" for c in label]
         nodes = NodeTable(ids, labels, features=x * [factor, 1.0, 1 / factor], feature_names=("a", "b", "c"))
-        folder = LearnerFolder.create(
-            tmp_path / str(factor), Settings.from_settings({"method": "analytic", "test": 0.4})
-        )
+        folder = LearnerFolder.create(tmp_path / str(factor), Settings(test=0.4))
         folder.observe(nodes, edges)
         held = folder.predict_held_out()
         accuracy.append(float((held.predicted == held.truth).mean()))
-    assert abs(accuracy[0] - accuracy[1]) < 0.03
+    assert max(accuracy) - min(accuracy) < 0.03
     assert min(accuracy) > 0.6
 
 
-def test_an_exported_model_takes_the_table(
-    rows: list[dict[str, Any]], pairs: list[tuple[str, str]], tmp_path: Path
-) -> None:
+def test_an_exported_model_takes_the_table(rows: Rows, pairs: Pairs, tmp_path: Path) -> None:
     folder = learned(tmp_path / "f", [rows], pairs)
     ids = [row["id"] for row in rows]
     place = {name: i for i, name in enumerate(ids)}
@@ -172,8 +162,8 @@ def test_kinds_can_be_told_and_are_shown(tmp_path: Path, capsys: pytest.CaptureF
         )
 
 
-def test_a_first_update_needs_labels_that_are_classes(rows: list[dict[str, Any]], tmp_path: Path) -> None:
-    folder = LearnerFolder.create(tmp_path / "f", Settings.from_settings({"method": "analytic"}))
+def test_a_first_update_needs_labels_that_are_classes(rows: Rows, tmp_path: Path) -> None:
+    folder = LearnerFolder.create(tmp_path / "f", Settings())
     numbers = [{**row, "label": 0.5 + i / 7} for i, row in enumerate(rows)]
     with pytest.raises(InputError, match=r"look like numbers to predict \('0.5', .* 160 distinct values of 160\)"):
         folder.observe(table(numbers, tmp_path / "numbers.csv"))
@@ -196,7 +186,7 @@ def test_a_first_update_needs_labels_that_are_classes(rows: list[dict[str, Any]]
 def test_versions_and_ratings_are_classes_and_new_ones_are_announced(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     ids = [f"n{i}" for i in range(40)]
-    folder = LearnerFolder.create(tmp_path / "f", Settings.from_settings({"method": "analytic"}))
+    folder = LearnerFolder.create(tmp_path / "f", Settings())
     first = folder.observe(NodeTable(ids, ["gold", "silver", "1.5", "2.5"] * 10, features=rng.random((40, 30))))
     assert first["notes"] == []
     labels = ["golld", "zinc", "zinc", "3.5", "Silver", None]

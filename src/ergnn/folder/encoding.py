@@ -41,10 +41,8 @@ def coded_nodes(snapshot: Snapshot, nodes: NodeTable) -> tuple[NodeTable, dict[s
     if state.get("structure") or (state["num_features"] is None and bare and len(nodes)):
         if not bare:
             raise FormatError(f"{WHERE}: the nodes have columns, and earlier nodes had none")
-        return replace(nodes, features=identity_features(nodes.ids), row_name=None), {
-            "structure": True,
-            "num_features": WIDTH,
-        }
+        structure = {"structure": True, "num_features": WIDTH}
+        return replace(nodes, features=identity_features(nodes.ids), row_name=None), structure
     if not kinds and state["num_features"] is None:
         kinds = list(_first_kinds(snapshot, nodes))
     if not kinds or not (nodes.columns or nodes.num_features):
@@ -54,12 +52,10 @@ def coded_nodes(snapshot: Snapshot, nodes: NodeTable) -> tuple[NodeTable, dict[s
     if nodes.partial_columns:
         columns = {**{name: pa.nulls(len(nodes)) for name in needed}, **columns}
     check_known(columns, [kind.name for kind in kinds], needed, WHERE)
-    codes = encode_values(kinds, columns, WHERE)
-    values = {name: dict(pairs) for name, pairs in (state.get("values") or {}).items()}
-    values = {name: {**values.get(name, {}), **new} for name, new in codes.values.items()}
+    codes, known = encode_values(kinds, columns, WHERE), state.get("values") or {}
+    values = {name: sorted({**dict(known.get(name, ())), **new}.items()) for name, new in codes.values.items()}
     table = replace(nodes, features=codes.to_matrix(), feature_names=None, columns=None, row_name=None)
-    stored = {name: sorted(pairs.items()) for name, pairs in values.items()}
-    return table, {"kinds": [[kind.name, kind.kind, kind.why] for kind in kinds], "values": stored}
+    return table, {"kinds": [[kind.name, kind.kind, kind.why] for kind in kinds], "values": values}
 
 
 def _first_kinds(snapshot: Snapshot, nodes: NodeTable) -> tuple[ColumnKind, ...]:
@@ -111,18 +107,14 @@ def fitted_state(graph: StoredGraph, state: Mapping[str, Any], refit: bool) -> d
     if not state.get("kinds"):
         return {}
     kinds = [ColumnKind(*kind) for kind in state["kinds"]]
-    count = sum(kind.kind in ("number", "date", "category") for kind in kinds)
-    numbers = Codes.from_matrix(graph.stored_features(graph.nodes()), count).numbers
-    present, at = {}, 0
-    for kind in kinds:
+    coded = [kind for kind in kinds if kind.kind in ("number", "date", "category")]
+    numbers, present = Codes.from_matrix(graph.stored_features(graph.nodes()), len(coded)).numbers, {}
+    for kind, column in zip(coded, numbers.T, strict=True):
         if kind.kind == "category":
-            codes = set(np.unique(numbers[:, at]).tolist())
+            codes = set(np.unique(column).tolist())
             present[kind.name] = {code: text for code, text in state["values"][kind.name] if code in codes}
-        at += kind.kind in ("number", "date", "category")
-    if refit or not state.get("encoder"):
-        encoder = Encoder.fit(kinds, numbers, present)
-    else:
-        encoder = Encoder.from_json(state["encoder"])
+    fit = refit or not state.get("encoder")
+    encoder = Encoder.fit(kinds, numbers, present) if fit else Encoder.from_json(state["encoder"])
     return {
         "values": {name: sorted(pairs.items()) for name, pairs in present.items()},
         "encoder": encoder.to_json(),

@@ -75,7 +75,7 @@ class NetworkLearner:
             reason = "it trains no network"
         elif method.needs_earlier_graph and method.buffer is None:
             reason = "it stores nodes outside the buffer"
-        elif method.buffer is not None and method.buffer.replay != "live":
+        elif reason is None and method.buffer is not None and method.buffer.replay != "live":
             reason = f"replay is {method.buffer.replay!r}; in a folder, which stores the graph, it must be 'live'"
         if reason is not None:
             text = f"method {settings.learner.method!r} does not work in a folder: {reason}"

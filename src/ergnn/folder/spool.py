@@ -16,7 +16,6 @@ import os
 import re
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -104,7 +103,7 @@ class Spool:
         self.path.mkdir(exist_ok=True)
         self.learning_lock = open(self.path / LEARNING, "a+")  # noqa: SIM115 (the writer inherits it)
         self.jobs: dict[int, Job] = {}
-        self._lock, self._last_purge = threading.Lock(), -1
+        self._last_purge = -1
         with self._changing():
             for directory in _incoming(self.path):
                 shutil.rmtree(directory, ignore_errors=True)  # an upload that was interrupted
@@ -194,7 +193,7 @@ class Spool:
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """Change jobs as the only process; jobs are read again if there was a purge meanwhile."""
-        with self._lock, _changing(self.path):
+        with _changing(self.path):
             if (last_purge := _last_purge(self.path)) != self._last_purge:
                 for directory in _directories(self.path):
                     job = _read(directory)
