@@ -37,23 +37,19 @@ Values = Callable[[Tensor, Tensor], Tensor]
 
 def first_layer_names(model: nn.Module, objective: Objective) -> list[str]:
     """Return the names of W1 in ``objective.parameters()``."""
-    if not isinstance(model, Backbone):
-        return _matrices(model, "")
-    for i, conv in enumerate(model.convs):
-        if names := _matrices(conv, f"convs.{i}.", required=False):
+    layers: list[dict[str, nn.Module]] = [{"": model}]
+    if isinstance(model, Backbone):
+        stacked = isinstance(objective, FieldObjective)
+        heads = {"head." if stacked else f"heads.{head}.": model.heads[head] for head in objective.heads}
+        layers = [*({f"convs.{i}.": conv} for i, conv in enumerate(model.convs)), heads]
+    for group in layers:
+        if names := [name for prefix, layer in group.items() for name in _matrices(layer, prefix)]:
             return names
-    if isinstance(objective, FieldObjective):
-        return _matrices(model.heads[objective.heads[0]], "head.")
-    inner = [name for name, value in model.named_parameters() if value.dim() == 2 and not name.startswith("heads.")]
-    if inner:
-        return inner[:1]
-    return [name for head in objective.heads for name in _matrices(model.heads[head], f"heads.{head}.")]
+    raise InputError(f"{type(model).__name__} has no weight matrix, so there are no first-layer weights")
 
 
-def _matrices(layer: nn.Module, prefix: str, required: bool = True) -> list[str]:
+def _matrices(layer: nn.Module, prefix: str) -> list[str]:
     names = [prefix + name for name, value in layer.named_parameters() if value.dim() == 2]
-    if required and not names:
-        raise InputError(f"{type(layer).__name__} has no weight matrix, so there are no first-layer weights")
     read = form_of(layer).projections if has_form(layer) else None
     return names[:1] if read is None else [name for name in names if name.removeprefix(prefix) in read]
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ergnn.config.errors import check_at_least, check_between
+from ergnn.config.errors import check_at_least
 from ergnn.replay.selectors.base import Selection, SelectionContext, Selector
 
 TIE = 1e-9
@@ -20,6 +20,10 @@ EXHAUSTIVE = 10_000
 """With more than two classes, exhaustive search over at most this many sets of one candidate per class."""
 ENTRIES = 1 << 22
 """Predictions per chunk."""
+RESTARTS = 8
+"""Random starts of the search, if there are too many sets to try all."""
+RIDGE, SHARPNESS = 0.1, 4.0
+"""λ, as a multiple of the mean of ``k(v, v)`` over the candidates, and τ."""
 
 
 class RidgeProblem:
@@ -31,32 +35,22 @@ class RidgeProblem:
         Q(S) = mean_{u∈T} log σ(τ s_u f_S(u)),                        one function (one class or two),
         Q(S) = mean_{u∈T} log softmax(τ/2 · f_S(u))_{y_u},            one per class,
 
-    which are equal for two classes, where one function is the negative of the other.
+    which are equal for two classes, where one function is the negative of the other. λ and τ are :data:`RIDGE`
+    (relative) and :data:`SHARPNESS`.
 
     Args:
         kernel: ``[1 or functions, candidates, nodes]``; the first nodes are the candidates.
         classes: class of each node, ``[nodes]``, as a position in the task.
         num_classes: number of classes.
         targets: positions of T among the nodes.
-        ridge: λ as a multiple of the mean of ``k(v, v)`` over the candidates.
-        sharpness: τ.
     """
 
-    def __init__(
-        self,
-        kernel: Tensor,
-        classes: Tensor,
-        num_classes: int,
-        targets: Tensor,
-        ridge: float = 0.1,
-        sharpness: float = 4.0,
-    ) -> None:
+    def __init__(self, kernel: Tensor, classes: Tensor, num_classes: int, targets: Tensor) -> None:
         hit = F.one_hot(classes, num_classes).T
         self.signs = 2.0 * (hit if num_classes > 2 else hit[-1:]).to(kernel.dtype) - 1.0
-        self.kernel, self.targets, self.sharpness = kernel, targets, sharpness
-        self.right = classes[targets]
+        self.kernel, self.targets, self.right = kernel, targets, classes[targets]
         size = kernel.diagonal(dim1=1, dim2=2).mean(1)
-        self.penalty = torch.where(size > 0, ridge * size, 1.0).unsqueeze(1)
+        self.penalty = torch.where(size > 0, RIDGE * size, 1.0).unsqueeze(1)
 
     def qualities(self, chosen: Sequence[int], extra: Tensor) -> Tensor:
         """Compute ``Q(S ∪ {v})`` for every ``v`` of ``extra`` (none of them in S), from one solve with S.
@@ -89,8 +83,8 @@ class RidgeProblem:
 
     def _mean_log(self, f: Tensor) -> Tensor:
         if f.size(0) == 1:
-            return F.logsigmoid(self.sharpness * self.signs[0, self.targets] * f[0]).mean(1)
-        log = F.log_softmax(self.sharpness / 2 * f, dim=0)
+            return F.logsigmoid(SHARPNESS * self.signs[0, self.targets] * f[0]).mean(1)
+        log = F.log_softmax(SHARPNESS / 2 * f, dim=0)
         right = self.right.expand(1, f.size(1), -1)
         return log.gather(0, right)[0].mean(1)
 
@@ -156,18 +150,11 @@ class Ridge(Selector):
     Args:
         pool: maximum number of candidates per class (but at least e), sampled by seed if there are more.
         targets: maximum number of targets, sampled by seed if there are more.
-        restarts: random starts of the search, if there are too many sets to try all.
-        ridge, sharpness: λ (relative) and τ of :class:`RidgeProblem`.
     """
 
-    def __init__(
-        self, pool: int = 100, targets: int = 2000, restarts: int = 8, ridge: float = 0.1, sharpness: float = 4.0
-    ) -> None:
+    def __init__(self, pool: int = 100, targets: int = 2000) -> None:
         check_at_least(1, pool=pool, targets=targets)
-        check_at_least(0, restarts=restarts)
-        check_between(0, float("inf"), ridge=ridge, sharpness=sharpness)
-        self.pool, self.targets, self.restarts = pool, targets, restarts
-        self.ridge, self.sharpness = ridge, sharpness
+        self.pool, self.targets = pool, targets
 
     @abstractmethod
     def kernel(self, context: SelectionContext, candidates: Tensor, others: Tensor) -> Tensor:
@@ -184,7 +171,7 @@ class Ridge(Selector):
         candidates = context.nodes[torch.cat(pools)]
         problem = self.problem(context, candidates)
         members = torch.arange(candidates.numel(), device=candidates.device).split([len(pool) for pool in pools])
-        first = choose_one_each(problem, members, self.restarts, generator)
+        first = choose_one_each(problem, members, RESTARTS, generator)
         quality = problem.quality(first)
         gains = [[quality - problem.quality(first[:c] + first[c + 1 :])] for c in range(len(first))]
         chosen, rows = list(first), [[v] for v in first]
@@ -212,11 +199,5 @@ class Ridge(Selector):
         others = targets[~torch.isin(targets, candidates)]
         nodes = torch.cat([candidates, others])
         place = torch.isin(nodes, targets).nonzero().flatten()
-        return RidgeProblem(
-            self.kernel(context, candidates, others),
-            context.task.targets(nodes),
-            len(context.task.classes),
-            place,
-            self.ridge,
-            self.sharpness,
-        )
+        kernel = self.kernel(context, candidates, others)
+        return RidgeProblem(kernel, context.task.targets(nodes), len(context.task.classes), place)
