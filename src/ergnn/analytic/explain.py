@@ -170,13 +170,7 @@ class LabelEffects:
         return torch.cat([self._inverse().variances(self.near(p), p) for p in asked.split(ROW_BLOCK)])
 
     def covariances(self, asked: Tensor, others: Tensor, near: Tensor | None = None) -> Tensor:
-        """Return ``φ_uᵀ (Σ w φφᵀ + λI)⁻¹ φ_v`` of each asked row u and each other row v.
-
-        Args:
-            asked: rows.
-            others: other rows.
-            near: :meth:`near` of the asked rows, if it is known.
-        """
+        """Return ``φ_uᵀ (Σ w φφᵀ + λI)⁻¹ φ_v`` of each row u, whose :meth:`near` may be given, and other row v."""
         near = self.near(asked) if near is None else near
         product = near @ torch.cholesky_solve(self.near(others).T, self._inverse().factor)
         return product if self.primal else (self.kernel(asked.double(), others.double()) - product) / self.lam

@@ -152,6 +152,7 @@ class SolvedLearner:
     def _rows(self, graph: PartialGraph, nodes: Array) -> Tensor:
         """φ of nodes (ascending) under the chosen map."""
         features, index = self._chosen_features(graph, nodes)
+        features.kept_bytes = 0  # they are asked for once
         return features.rows(index)
 
     def _scores(self, graph: PartialGraph, nodes: Array, solution: RidgeSolution) -> Tensor:

@@ -24,7 +24,7 @@ from ergnn.analytic.explain import (
     plant_errors,
 )
 from ergnn.config.errors import InputError, check_at_least, check_choice
-from ergnn.data.partial import Array, LabeledGraph, find_all
+from ergnn.data.partial import LabeledGraph, find_all
 from ergnn.data.tables.encoder import Encoder
 from ergnn.engine.cache import Cache
 from ergnn.folder.snapshot import Snapshot
@@ -124,48 +124,45 @@ def _by_column(snapshot: Snapshot, terms: Tensor) -> tuple[list[str], Tensor]:
         names = state.get("feature_names") or [f"feature {i}" for i in range(len(terms))]
         return list(names), terms
     columns = Encoder.from_json(state["encoder"]).columns
-    ordered = [c for c in columns if c.kind != "word"] + [c for c in columns if c.kind == "word"]
-    widths = torch.tensor([1 if c.kind == "word" else len(c.names) for c in ordered])
-    place = torch.repeat_interleave(torch.arange(len(ordered)), widths)
+    ordered = sorted(columns, key=lambda column: column.kind == "word")
+    place = torch.tensor([i for i, column in enumerate(ordered) for _ in column.names])
     return [c.name for c in ordered], terms.new_zeros(len(ordered), terms.size(1)).index_add_(0, place, terms)
 
 
 def neighborhoods(snapshot: Snapshot, nodes: Sequence[int]) -> list[dict[str, Any]]:
     """At most :data:`MOST_DRAWN` nodes within two steps along edges to each node, labeled first, and their edges."""
-    around = [_steps(snapshot.graph, node) for node in nodes]
-    wanted = np.unique(np.concatenate([near for near, _ in around]))
-    class_of = dict(zip(wanted.tolist(), snapshot.probabilities(snapshot.graph, wanted).argmax(1), strict=True))
-    return [_neighborhood(snapshot, near, hops, class_of) for near, hops in around]
+    graph, answers = snapshot.graph, []
+    around = [_steps(graph, node) for node in nodes]
+    wanted = np.unique(np.concatenate([list(hops) for hops in around]))
+    predicted = dict(zip(wanted.tolist(), snapshot.probabilities(graph, wanted).argmax(1), strict=True))
+    for hops in around:
+        near, inside = np.array(list(hops)), np.sort(list(hops))
+        row, source, _ = graph.neighbors(inside)
+        position = {node: i for i, node in enumerate(hops)}
+        ends = zip(source.tolist(), inside[row].tolist(), strict=True)
+        edges = {tuple(sorted((position[u], position[v]))) for u, v in ends if u in position and u != v}
+        columns = zip(hops.items(), graph.names(near), graph.labels(near)[0].tolist(), strict=True)
+        drawn = [
+            {
+                "id": name,
+                "distance": hop,
+                "labeled": c >= 0,
+                "class": snapshot.classes[c if c >= 0 else predicted[node]],
+            }
+            for (node, hop), name, c in columns
+        ]
+        answers.append({"nodes": drawn, "edges": sorted(map(list, edges))})
+    return answers
 
 
-def _steps(graph: LabeledGraph, node: int) -> tuple[Array, Array]:
-    """Nodes within two steps to a node, and their distances."""
-    nodes, hops, frontier = [node], [0], np.array([node])
+def _steps(graph: LabeledGraph, node: int) -> dict[int, int]:
+    """Nodes within two steps along edges to a node, and their distances."""
+    hops, frontier = {node: 0}, np.array([node])
     for hop in range(1, DRAWN_HOPS + 1):
-        further = np.setdiff1d(graph.neighbors(frontier)[1], nodes)
-        frontier = np.sort(further[np.argsort(graph.labels(further)[0] < 0, kind="stable")][: MOST_DRAWN - len(nodes)])
-        nodes += frontier.tolist()
-        hops += [hop] * len(frontier)
-    return np.array(nodes), np.array(hops)
-
-
-def _neighborhood(snapshot: Snapshot, nodes: Array, hops: Array, class_of: dict[int, int]) -> dict[str, Any]:
-    """Nodes and edges between them."""
-    graph, wanted = snapshot.graph, np.sort(nodes)
-    row, source, _ = graph.neighbors(wanted)
-    target, label = wanted[row], graph.labels(nodes)[0]
-    inside = np.isin(source, nodes) & (source != target)
-    position = {number: i for i, number in enumerate(nodes.tolist())}
-    pairs = zip(source[inside].tolist(), target[inside].tolist(), strict=True)
-    return {
-        "nodes": [
-            {"id": name, "distance": hop, "labeled": c >= 0, "class": snapshot.classes[c if c >= 0 else class_of[node]]}
-            for name, hop, c, node in zip(
-                graph.names(nodes), hops.tolist(), label.tolist(), nodes.tolist(), strict=True
-            )
-        ],
-        "edges": sorted(map(list, {tuple(sorted((position[u], position[v]))) for u, v in pairs})),
-    }
+        further = np.setdiff1d(graph.neighbors(frontier)[1], list(hops))
+        frontier = np.sort(further[np.argsort(graph.labels(further)[0] < 0, kind="stable")][: MOST_DRAWN - len(hops)])
+        hops.update(dict.fromkeys(frontier.tolist(), hop))
+    return hops
 
 
 def audit_labels(snapshot: Snapshot, most: int | None = None, plant: float = 0.0) -> dict[str, Any]:
@@ -186,6 +183,7 @@ def audit_labels(snapshot: Snapshot, most: int | None = None, plant: float = 0.0
     shown = order[:most]
     similar = effects.most_similar(shown, SIMILAR)
     nodes = iter(_labeled_rows(snapshot, effects.nodes[torch.cat([shown[:, None], similar], 1).flatten().cpu()]))
+    columns = (of[shown].tolist() for of in (effects.column, found.probability, found.column, found.best))
     rows = [
         {
             **next(nodes),
@@ -195,9 +193,7 @@ def audit_labels(snapshot: Snapshot, most: int | None = None, plant: float = 0.0
             "class_probability": best,
             "similar": list(islice(nodes, similar.size(1))),
         }
-        for given, probability, column, best in zip(
-            *(of[shown].tolist() for of in (effects.column, found.probability, found.column, found.best)), strict=True
-        )
+        for given, probability, column, best in zip(*columns, strict=True)
     ]
     report: dict[str, Any] = {
         "labels": found.nodes.numel(),
@@ -235,22 +231,23 @@ def suggest_nodes(
     if not len(candidates):
         where = "the graph" if among is None else "the given nodes"
         raise InputError(f"all {len(nodes):,} nodes of {where} have a label; nothing is left to label")
-    of = len(candidates)
-    if of > MOST_CANDIDATES:
-        candidates = candidates[np.linspace(0, of - 1, MOST_CANDIDATES).astype(np.int64)]
+    unlabeled = len(candidates)
+    if unlabeled > MOST_CANDIDATES:
+        candidates = candidates[np.linspace(0, unlabeled - 1, MOST_CANDIDATES).astype(np.int64)]
     rows = snapshot.learner.rows(graph, candidates)  # type: ignore[union-attr]
     chosen = choose(effects, rows, count, by)
-    top = torch.softmax(effects.temperature * effects.scores(rows[chosen]), 1).sort(descending=True, stable=True)
-    margin = top.values[:, 0] - (top.values[:, 1] if top.values.size(1) > 1 else 0)
-    numbers = (effects.classes[top.indices[:, 0]], top.values[:, 0], margin, effects.variances(rows[chosen]))
-    columns = zip(graph.names(candidates[chosen]), *(column.tolist() for column in numbers), strict=True)
+    probabilities = torch.softmax(effects.temperature * effects.scores(rows[chosen]), 1)
+    best, column = probabilities.max(1)
+    margin = 2 * best - probabilities.topk(min(2, probabilities.size(1)), 1).values.sum(1)
+    numbers = (effects.classes[column], best, margin, effects.variances(rows[chosen]))
+    columns = zip(graph.names(candidates[chosen]), *(of.tolist() for of in numbers), strict=True)
     return {
         "by": by,
         "candidates": len(candidates),
-        "unlabeled": of,
+        "unlabeled": unlabeled,
         "rows": [
-            {"id": name, "class": snapshot.classes[c], "probability": best, "margin": gap, "variance": variance}
-            for name, c, best, gap, variance in columns
+            {"id": name, "class": snapshot.classes[c], "probability": p, "margin": gap, "variance": variance}
+            for name, c, p, gap, variance in columns
         ],
     }
 
