@@ -51,7 +51,6 @@ def test_bad_input_is_rejected_in_one_line_before_any_training(
     [
         ("run cora --seeds many", "argument --seeds: invalid int value: 'many'"),
         ("run cora --threads 0", "argument --threads: '0' is not a whole number of 1 or more"),
-        ("run cora --with-replacement maybe", "'maybe' is not true or false"),
         ("run cora --selector-options target", "'target' is not KEY=VALUE"),
         ("run cora red", "unrecognized arguments: red"),
         ("", "the following arguments are required: COMMAND"),
@@ -72,6 +71,8 @@ def test_parse_errors_are_reported(argv: str, message: str, capsys: pytest.Captu
         ("run cora --method reply", "unknown method 'reply' (did you mean 'replay'?)"),
         ("run coar", "unknown dataset 'coar' (did you mean 'cora'?)"),
         ("init new --methd analytic", "unknown option --methd (did you mean '--method'?); `ergnn init --help`"),
+        ("run cora --with-replacement maybe", "with_replacement is 'maybe'; it must be of type bool"),
+        ("init new --directed maybe", "directed is 'maybe'; it must be true or false"),
         ("reproduce table2 --seeds -1", "seeds is -1; it must be 1 or more"),
         ("init full", "full: already exists and is not an empty folder"),
         ("init learner", "it holds a learner: `ergnn observe learner …` updates it"),

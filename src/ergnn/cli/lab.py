@@ -18,10 +18,10 @@ from ergnn.cli.output import output, print_json, store_path, write_rows
 from ergnn.config.errors import InputError
 from ergnn.config.registry import REQUIRED, field_options
 from ergnn.lab.options import CompareOptions, Options
-from ergnn.pages.table import Table, percent
+from ergnn.pages.table import Table
 
 if TYPE_CHECKING:
-    from ergnn.lab.result import StoredRun
+    pass
 
 T = TypeVar("T")
 
@@ -158,6 +158,9 @@ class Lines:
 
 
 def runs(args: argparse.Namespace) -> None:
+    from ergnn.lab.report.page import result_sections
+    from ergnn.lab.report.rows import result_rows, settings_of
+    from ergnn.lab.report.tables import render_sections
     from ergnn.lab.result import COLUMNS
     from ergnn.lab.statistics import MEASURES
     from ergnn.lab.store import RunStore
@@ -178,27 +181,9 @@ def runs(args: argparse.Namespace) -> None:
         with output(args.csv) as file:  # lists and mappings as JSON
             write_rows(rows, [*COLUMNS, *MEASURES], file)
     else:
-        print(_listing(stored))
-
-
-def _listing(runs: Sequence[StoredRun]) -> str:
-    """Format one line per configuration: the number of runs, and their mean PM, FM and AA."""
-    from ergnn.lab.report.rows import result_rows
-
-    lines = []
-    rows = result_rows(runs)
-    for row in rows:
-        first = row.runs[0]
-        what = [first.dataset, first.protocol, first.backbone, first.method, first.selector or "", first.split]
-        count = "" if first.per_class is None else str(first.per_class)
-        means = [percent(row.summary(name).mean) for name in ("pm", "fm", "aa")]
-        seconds = f"{sum(run.seconds for run in row.runs):.1f}"
-        leaky = "leaky" if row.is_leaky else ""
-        lines.append([*what, count, str(row.config.get("epochs", "")), str(len(row.runs)), *means, seconds, leaky])
-    header = ["data set", "protocol", "backbone", "method", "selector", "split", "e", "epochs", "runs"]
-    header += ["PM %", "FM %", "AA %", "seconds", ""]
-    table = Table(header, lines, align="llllll" + "r" * 7 + "l").to_text()
-    return f"{table}\n\n{len(runs)} runs of {len(rows)} configurations"
+        configurations = result_rows(stored)
+        print(render_sections(result_sections(settings_of(configurations)), "text"))
+        print(f"{len(stored)} runs of {len(configurations)} configurations")
 
 
 def report(args: argparse.Namespace) -> None:

@@ -29,9 +29,9 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def scalar(text: str) -> Any:
-    """Parse a number, true, false or null; return any other text unchanged."""
+    """Parse a number, true, false (in any case) or null; return any other text unchanged."""
     try:
-        return json.loads(text)
+        return json.loads(text.lower() if text.lower() in ("true", "false") else text)
     except json.JSONDecodeError:
         return text
 
@@ -41,13 +41,6 @@ def count(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
     return int(text)
-
-
-def boolean(text: str) -> bool:
-    try:
-        return {"true": True, "false": False}[text.lower()]
-    except KeyError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not true or false") from None
 
 
 TYPES = {"N": int, "X": float}
@@ -152,7 +145,7 @@ def _conversion(setting: Option) -> tuple[Any, str]:
     if setting.name.endswith("_options") or kinds == {dict}:
         return key_values, "KEY=VALUE,…"
     if kinds == {bool}:
-        return boolean, "true|false"
+        return scalar, "true|false"
     if kinds == {int}:
         return int, "N"
     if kinds in ({float}, {int, float}):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hmac
 import logging
+from textwrap import shorten
 from time import perf_counter
 from typing import Any
 from urllib.parse import urlsplit
@@ -33,9 +34,8 @@ def _hostname(host: str) -> str:
         return ""
 
 
-def one_line(text: object, most: int = 500) -> str:
-    line = " ".join(str(text).split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+def one_line(text: object) -> str:
+    return shorten(str(text), 500, placeholder="…")
 
 
 def problem(status: int, text: object, headers: Any = None) -> JSONResponse:

@@ -44,16 +44,15 @@ class LiveWatch:
         if self._reference:
             some = np.sort(self._rng.permutation(requested)[: self.window])
             self._pending.append(aspects(snapshot, graph, some, self._predicts))
-            self._test()
+            if sum(next(iter(rows.values())).shape[0] for rows in self._pending) >= self.window:
+                self._test()
         if self._unknown is not None:
             scores = self._unknown.score(rows_of(snapshot, graph, requested))
             self.unknown += int((scores > self._unknown.threshold).sum())
         self.nodes += len(requested)
 
     def _test(self) -> None:
-        """Test the collected nodes once they fill a window."""
-        if sum(next(iter(rows.values())).shape[0] for rows in self._pending) < self.window:
-            return
+        """Test the collected nodes, which fill a window."""
         self.drift = drift_test(self._reference, stack_aspects(self._pending), seed=self.seed + self.windows)
         self._pending = []
         self.windows += 1

@@ -55,12 +55,10 @@ class Service:
         self._watching = False
         self._tasks: list[asyncio.Task[None]] = []
         self._answers, self._loads = ThreadPoolExecutor(2, "answer"), ThreadPoolExecutor(1, "load")
-        self._wake: asyncio.Event
-        self._swapping: asyncio.Lock
+        self._wake, self._swapping = asyncio.Event(), asyncio.Lock()
         self._writer = Writer(root, self.limits.tables, plugins, self.spool.learning_lock.fileno())
 
     async def start(self) -> None:
-        self._wake, self._swapping = asyncio.Event(), asyncio.Lock()
         self._swap(self.served)
         self.metrics.waiting.set_function(lambda: len(self.spool.unfinished()))
         self._tasks = [asyncio.create_task(work()) for work in (self._write, self._watch)]

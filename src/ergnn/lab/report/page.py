@@ -45,7 +45,7 @@ def write_page(store_path: str | Path, out: str | Path, title: str | None = None
     runs, path = stored_runs(store_path), Path(out)
     formats = {f".{suffix}": format for format, suffix in FORMATS.items()}
     if path.suffix in formats:
-        text = render_sections(_results(settings_of(result_rows(runs)), 0), formats[path.suffix], command)
+        text = render_sections(result_sections(settings_of(result_rows(runs))), formats[path.suffix], command)
     else:
         text = report_page(runs, title=title, command=command)
     write_file(path, text.encode())
@@ -62,11 +62,11 @@ def report_page(runs: Sequence[StoredRun], title: str | None = None, command: st
         title=title or f"Continual learning on {', '.join(datasets)}",
         command=command,
         facts=_facts(runs, datasets),
-        sections={"Tables": _results(settings, MAX_SETTINGS), "Cost": costs},
+        sections={"Tables": result_sections(settings, MAX_SETTINGS), "Cost": costs},
     )
 
 
-def _results(settings: Sequence[Setting], drawn: int) -> list[Section]:
+def result_sections(settings: Sequence[Setting], drawn: int = 0) -> list[Section]:
     """Build one section per setting and data set; the first ``drawn`` settings have figures."""
     sections = []
     for number, setting in enumerate(settings):
