@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ergnn.config.errors import InputError, UnknownNameError
+from ergnn.config.errors import CurvatureError, DivergedError, InputError, UnknownNameError
 from ergnn.data import Graph, Task, TaskStream
 from ergnn.learning.learner import Learner, _on_device
 from ergnn.learning.observing import observe_together
 from ergnn.nn.backbones.convolutional import GCN
+from ergnn.replay import SELECTORS
 from graphs import random_graph
 
 HEADS = ("shared", "per-task", "growing")
@@ -171,7 +172,7 @@ class ThirdPartyModule(nn.Module):
     def __init__(self, outputs: int) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.linear = nn.Linear(6, outputs)
+        self.linear, self.unused = nn.Linear(6, outputs), nn.Parameter(torch.ones(3))
 
     def forward(self, x: Tensor, adj: Tensor) -> Tensor:
         return self.linear(x).index_add(0, adj[1], self.linear(x)[adj[0]])
@@ -191,6 +192,32 @@ def test_a_third_party_module_learns_with_every_head(stream: TaskStream, head: s
     again = Learner(ThirdPartyModule(outputs), head=head, lr=0.05, selector="mf")
     again.load_state_dict(learner.state_dict(), graph=stream[2].graph)
     assert torch.equal(again.predict(stream[0].test, 0), learner.predict(stream[0].test, 0))
+
+
+@pytest.mark.parametrize("options", [{"selector": "im"}, {"method": "ewc"}, {"method": "gem"}], ids=str)
+def test_a_third_party_module_supports_every_method_on_sparse_features(options: dict):
+    stream = TaskStream.from_classes(random_graph(n=60, f=6, classes=6, seed=1, sparse=True))
+    learner = learn(Learner(ThirdPartyModule(2), head="shared", epochs=3, **options), stream[:2])
+    assert 0.0 <= learner.evaluate(stream[0]) <= 1.0
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_failed_task_does_not_change_the_learner(stream: TaskStream, head: str):
+    failing, clean = (Learner("gcn", selector="mf", head=head, epochs=5).observe(stream[0]) for _ in range(2))
+    good = failing.method.selector
+    failing.method.selector = SELECTORS.create("im", max_iterations=1, tolerance=1e-12)
+    with pytest.raises(CurvatureError):
+        failing.observe(stream[1])
+    failing.method.selector = good
+    assert failing.heads.classes == clean.heads.classes
+    assert_same(learn(failing, stream[1:]), learn(clean, stream[1:]))
+
+
+def test_a_failed_first_task_does_not_change_the_learner(stream: TaskStream):
+    learner = Learner("gcn", "finetune", lr=1e30, epochs=5)
+    with pytest.raises(DivergedError, match=r"lr = 1e\+30; use a smaller lr"):
+        learner.observe(stream[0])
+    assert (learner.model, learner.num_tasks, learner.heads.classes) == (None, 0, [])
 
 
 def test_one_module_can_be_passed_to_two_learners(stream: TaskStream):

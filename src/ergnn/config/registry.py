@@ -139,12 +139,11 @@ class Registry(Generic[T]):
         """Return a class decorator that adds an entry; names must be unique."""
 
         def decorate(entry: T) -> T:
-            wrong = [key for key in (name, *aliases) if key != key.lower() or key.split() != [key]]
-            if wrong:
-                raise InputError(f"{self.kind} {wrong[0]!r} is not a valid name: use one lower-case word")
-            taken = [key for key in (name, *aliases) if key in self._entries or key in self._aliases]
-            if taken:
-                raise InputError(f"{self.kind} {taken[0]!r} is already registered")
+            for key in (name, *aliases):
+                if key != key.lower() or key.split() != [key]:
+                    raise InputError(f"{self.kind} {key!r} is not a valid name: use one lower-case word")
+                if key in self._entries or key in self._aliases:
+                    raise InputError(f"{self.kind} {key!r} is already registered")
             self._entries[name] = entry
             self._help[name] = help or (inspect.getdoc(entry) or "").partition("\n")[0]
             self._aliases.update(dict.fromkeys(aliases, name))

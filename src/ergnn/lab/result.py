@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from ergnn.config.learner_config import LearnerConfig
 from ergnn.config.registry import name_of
 from ergnn.learning import metrics
-from ergnn.learning.metrics import AccuracyMatrix, Summary, micro_accuracy, summarize
+from ergnn.learning.metrics import AccuracyMatrix, Summary, summarize
 from ergnn.learning.resolve import options_in_effect
 
 if TYPE_CHECKING:
@@ -88,7 +90,7 @@ class StoredRun(SeedResult):
         """Accuracy at the end over the test nodes of all tasks together; None if an old run lacks their number."""
         if not all("test_nodes" in record for record in self.history):
             return None
-        return micro_accuracy(self.matrix, [record["test_nodes"] for record in self.history])
+        return float(np.average(self.matrix.values[-1], weights=[record["test_nodes"] for record in self.history]))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the values by column name, ready for JSON."""

@@ -79,18 +79,16 @@ def check_stream(learner: Learner, stream: TaskStream) -> None:
     """
     if learner.num_tasks:
         raise InputError(f"the learner has already observed {learner.num_tasks} task(s); use a new learner")
-    own_module = not isinstance(learner.backbone, str)
-    model = learner.new_model(stream.num_features) if own_module else None
-    plain = model if isinstance(model, PlainModel) else None
+    model = None if isinstance(learner.backbone, str) else learner.new_model(stream.num_features)
     heads = HeadPolicy(learner.heads.kind)
     for task in stream:
         learner.method.check(task)
         try:
-            heads.add_task(plain, task.classes)
+            heads.add_task(model, task.classes)
         except InputError as error:
             raise InputError(f"{task.name}: {error}") from None
-    if plain is not None:
-        plain.check_outputs(plain.num_outputs(stream[0].graph))
+    if isinstance(model, PlainModel):
+        model.check_outputs(model.num_outputs(stream[0].graph))
 
 
 def scores_together(

@@ -51,6 +51,9 @@ class Learner:
             The setting of the process is restored after each call.
         settings: in the short form, other fields of :class:`LearnerConfig`; other names, such as ``selector`` and
             ``per_class``, are options of the method.
+
+    Attributes:
+        graph: the default graph for predictions: that of the latest task, or of :meth:`set_graph`.
     """
 
     def __init__(
@@ -75,7 +78,7 @@ class Learner:
         self.device = find_device(self.config.device)
         self.threads = threads
         self.model: nn.Module | None = None
-        self._graph: Graph | None = None
+        self.graph: Graph | None = None
         self.num_features: int | None = None
         self.history: list[dict[str, Any]] = []
 
@@ -96,18 +99,13 @@ class Learner:
             observe_together([self], [task], callbacks, resume=resume)
         return self
 
-    @property
-    def graph(self) -> Graph | None:
-        """The default graph for predictions: that of the latest task."""
-        return self._graph
-
     def set_graph(self, graph: Graph | None) -> None:
         """Set the default graph for predictions; with None, every prediction requires a graph."""
         if graph is not None and self.num_features not in (None, graph.num_features):
             raise InputError(
                 f"the graph has {graph.num_features} features; this learner's tasks had {self.num_features}"
             )
-        self._graph = None if graph is None else _on_device(graph, self.device)
+        self.graph = None if graph is None else _on_device(graph, self.device)
 
     def remap_nodes(self, mapping: Callable[[Tensor], Tensor]) -> None:
         """Apply ``mapping`` to the ids of remembered nodes, for use with another graph."""

@@ -201,15 +201,6 @@ def average_accuracy(matrix: AccuracyMatrix) -> float:
     return float(matrix.values[-1].mean())
 
 
-def micro_accuracy(matrix: AccuracyMatrix, counts: Sequence[int]) -> float:
-    """Compute ``Σ_j n_j a_Mj / Σ_j n_j``: accuracy at the end over all nodes, where task j has ``n_j`` nodes.
-
-    >>> micro_accuracy(AccuracyMatrix([[1.0, None], [0.5, 0.75]]), [100, 300])
-    0.6875
-    """
-    return float(np.average(matrix.values[-1], weights=counts))
-
-
 def average_forgetting(matrix: AccuracyMatrix) -> float:
     """Compute AF = ``1/(M−1) Σ_{j<M} (max_{i<M} a_ij − a_Mj)`` (Chaudhry et al. 2018); 0 for one task.
 
