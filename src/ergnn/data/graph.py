@@ -225,26 +225,21 @@ class Graph:
 
     def rows(self, nodes: Tensor) -> Tensor:
         """Return the dense features of the given nodes."""
-        if not self.is_sparse:
-            return self.x[nodes]
-        row, col, value = self._entries(nodes)
-        return value.new_zeros(nodes.numel(), self.num_features).index_put((row, col), value)
+        return self._entries(nodes).to_dense() if self.is_sparse else self.x[nodes]
 
     def select_x(self, nodes: Tensor) -> Tensor:
         """Return the features of the given nodes, in CSR form if those of the graph are."""
-        if not self.is_sparse:
-            return self.x[nodes]
-        row, col, value = self._entries(nodes)
-        index, stored, shape = torch.stack([row, col]), value != 0, (nodes.numel(), self.num_features)
-        return torch.sparse_coo_tensor(index[:, stored], value[stored], shape).coalesce().to_sparse_csr()
+        return self._entries(nodes).coalesce().to_sparse_csr() if self.is_sparse else self.x[nodes]
 
-    def _entries(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the row (position in ``nodes``), column and value of each stored feature of the nodes."""
+    def _entries(self, nodes: Tensor) -> Tensor:
+        """Return the sparse features of the given nodes in COO form, without stored zeros."""
         _, row, entry = row_entries(self.x.crow_indices(), nodes)
-        return row, self.x.col_indices()[entry], self.x.values()[entry]
+        index, value = torch.stack([row, self.x.col_indices()[entry].long()]), self.x.values()[entry]
+        stored, shape = value != 0, (nodes.numel(), self.num_features)
+        return torch.sparse_coo_tensor(index[:, stored], value[stored], shape, check_invariants=False)
 
     def dense_x(self) -> Tensor:
-        return self.x.to_dense() if self.is_sparse else self.x
+        return self.x.to_dense()
 
     def row_normalized(self) -> Graph:
         """Divide features by their row sum (as GCN and GAT do for bags of words); empty rows stay zero."""

@@ -124,7 +124,9 @@ def find_node_columns(
         chosen = [n for n in free if n.strip().lower().startswith(PREFIX)]
         if chosen and single:
             raise FormatError(f"{where}: features both in {truncate(single[0])} and in {truncate(chosen[0])}; {CHOOSE}")
-        chosen = chosen or single or [_feature(n, names, where) for n in free]
+        chosen = chosen or single or free
+        for name in (n for n in chosen if n.strip() in INDEX or n.startswith(UNNAMED)):
+            raise _index(name, list(names).index(name), where)
     limits.check("features", len(chosen), where)
     return ColumnRoles(roles, tuple(dict.fromkeys(chosen)), bool(single))
 
@@ -139,13 +141,6 @@ def _matching(want: str, free: Sequence[str], names: Sequence[str], where: objec
     if not matches:
         raise FormatError(f"{where}: no column {truncate(want)} that could be a feature{_present(names, want)}")
     return list(dict.fromkeys(matches))
-
-
-def _feature(name: str, names: Sequence[str], where: object) -> str:
-    """Check that a column without a role may be a feature."""
-    if name.strip() in INDEX or name.startswith(UNNAMED):
-        raise _index(name, list(names).index(name), where)
-    return name
 
 
 def check_known(names: Iterable[str], known: Sequence[str], needed: Sequence[str], where: object) -> None:
