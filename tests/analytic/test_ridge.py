@@ -109,6 +109,21 @@ def test_features_are_chosen_by_the_linear_kernel() -> None:
         assert [choose(each, labels, kernels)[0] for each in ([noise, rows], [rows, noise])] == [1, 0]
 
 
+def test_features_that_gain_more_from_labels_are_chosen_for_many() -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels, ids = torch.arange(1_600) % 2, torch.arange(1_600)
+    sign = 2.0 * labels[:, None].double() - 1
+    few = sign + 1.5 * torch.randn(1_600, 1, generator=generator, dtype=torch.float64)
+    many = 0.12 * sign + torch.randn(1_600, 150, generator=generator, dtype=torch.float64)
+    some = loo_rows(ids, 200)
+    pair = [few[some], many[some]]
+    assert choose(pair, labels[some], ids=some, count=200)[0] == 0
+    assert choose(pair, labels[some], ids=some, count=1_600)[0] == 1
+    assert choose(pair[::-1], labels[some], ids=some, count=1_600)[0] == 0
+    truth = [fit_ridge(rows, labels).loo_error or 0.0 for rows in (few, many)]
+    assert truth[1] < truth[0]
+
+
 def test_nystrom_features_with_all_landmarks_equal_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, labels = data(60, 6, 3, 3)
     rows /= rows.norm(dim=1, keepdim=True)

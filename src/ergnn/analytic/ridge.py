@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import isnan
+from math import isnan, log2
 
 import torch
 from torch import Tensor
@@ -45,6 +45,9 @@ LANDMARKS = 1 << 12
 
 GAIN = 0.03
 """A Gaussian kernel, and standardized columns, are taken if the leave-one-out error is smaller by this share."""
+
+MAX_DOUBLINGS = 3
+"""Errors are extrapolated to at most 2³ times as many rows as those that decide."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,6 +230,8 @@ def choose(
     kernels: Sequence[Kernel] = (LINEAR,),
     lambdas: Sequence[float] = LAMBDAS,
     plain: int | None = None,
+    ids: Tensor | None = None,
+    count: int = 0,
 ) -> tuple[int, Trial]:
     """Return the index of the features to take, and their kernel and λ, by leave-one-out errors.
 
@@ -234,12 +239,17 @@ def choose(
     then taken if its error is smaller by a share of at least :data:`GAIN`. A smaller error can hide more wrong classes:
     what has a lower accuracy than the linear kernel on the preferred features is not taken.
 
+    If the rows are some of many, features and kernels are compared by the error that is expected of all: the error e,
+    times ``e / e'`` for each time that the number of rows doubles, where e' is that of half of the rows.
+
     Args:
         rows: φ of the same rows under each feature map.
         labels: their labels.
         kernels: candidates; Gaussian ones are ascending in s.
         lambdas: candidates for λ.
         plain: number of features that are preferred: others must gain by :data:`GAIN`, too.
+        ids: ids of the rows; those with the smallest hashes are the half.
+        count: number of all rows.
     """
     targets = Targets(labels)
     linear = [kernel for kernel in kernels if not kernel.s]
@@ -249,18 +259,35 @@ def choose(
         return 0, Trial(first[(len(first) - 1) // 2], lam, torch.inf)
     grams = [products(each, each) for each in rows]
     trials = [search(*pair, targets, first, lambdas) for pair in zip(rows, grams, strict=True)]
+    half, more = labels.new_empty(0), 1.0
+    if ids is not None and count > labels.numel():
+        half, more = loo_rows(ids, labels.numel() // 2), count / labels.numel()
+
+    def expected(i: int, trial: Trial) -> float:
+        return expected_error(trial, rows[i], grams[i], labels, half, more)
+
     plain = len(rows) if plain is None else plain
-    base = least([trial.error for trial in trials[:plain]])
-    best = least([trial.error * (1 if i < plain else 1 / (1 - GAIN)) for i, trial in enumerate(trials)])
+    errors = [expected(i, trial) for i, trial in enumerate(trials)]
+    base = least(errors[:plain])
+    best = least([error * (1 if i < plain else 1 / (1 - GAIN)) for i, error in enumerate(errors)])
     gaussian = [kernel for kernel in kernels if kernel not in first]
     for i in dict.fromkeys((best, base)):
         trial = trials[i]
         if gaussian:
             other = search(rows[i], grams[i], targets, gaussian, lambdas)
-            trial = other if other.error < trial.error * (1 - GAIN) else trial
+            trial = other if expected(i, other) < errors[i] * (1 - GAIN) else trial
         if trial.accuracy >= trials[base].accuracy:
             return i, trial
     return base, trials[base]
+
+
+def expected_error(trial: Trial, rows: Tensor, gram: Tensor, labels: Tensor, half: Tensor, more: float) -> float:
+    """Return the error of ``more`` times as many rows: each doubling changes it as much as from half of the rows."""
+    if not half.numel() or int(labels[half].bincount().max()) < 2:
+        return trial.error
+    less = Targets(labels[half])
+    before = search(rows[half], gram[half][:, half], less, [trial.kernel], [trial.lam]).error
+    return trial.error * min(trial.error / before, 1.0) ** min(log2(more), MAX_DOUBLINGS)
 
 
 def search(rows: Tensor, gram: Tensor, targets: Targets, kernels: Sequence[Kernel], lambdas: Sequence[float]) -> Trial:

@@ -187,7 +187,8 @@ class AnalyticState:
             kept = self.kept[each.feature_map.name][0][some[some >= count] - count]
             return kept if found is None else torch.cat([found, kept])
 
-        best, trial = choose([rows(each, chosen) for each in features], labels[chosen], kernels, lambdas, plain)
+        decide, size = [rows(each, chosen) for each in features], labels.numel()
+        best, trial = choose(decide, labels[chosen], kernels, lambdas, plain, ids[chosen], size)
         name, whole = features[best].name, rows(features[best], torch.arange(labels.numel(), device=labels.device))
         gram = moments = None
         if count > LOO_ROWS and not self.kept:  # sum few rows in a fixed order: resumed runs are bitwise equal

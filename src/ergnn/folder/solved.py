@@ -125,7 +125,7 @@ class SolvedLearner:
         chosen = loo_rows(ids)
         decide = np.isin(nodes, train[chosen.cpu().numpy()])
         found = [each.fetch(decide, compute) for each, compute in zip(cached, rows, strict=True)]
-        best, trial = choose(found, classes[chosen], head.kernels, head.lambdas)
+        best, trial = choose(found, classes[chosen], head.kernels, head.lambdas, None, ids[chosen], len(train))
         phi, is_train = cached[best].fetch(np.ones_like(trained), rows[best]), torch.from_numpy(trained).to(self.device)
         head.chosen, head.solution = head.maps.index(maps[best]), solve(phi[is_train], classes, trial, chosen, ids=ids)
         self._cached, self._scored = cached, (nodes[~trained], phi[~is_train])
