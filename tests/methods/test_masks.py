@@ -45,19 +45,8 @@ def test_outputs_of_earlier_tasks_do_not_change_by_a_bit(name: str, backbone: st
 
 
 def plain_losses(model: PlainGCN, task: Task, params: dict[str, Tensor]) -> Tensor:
-    out = torch.func.functional_call(_Scores(model, task), {f"model.{k}": v for k, v in params.items()}, ())
+    out = torch.func.functional_call(model, params, (task, task.id))
     return F.cross_entropy(out[task.train], model.targets(task, task.train))
-
-
-class _Scores(torch.nn.Module):
-    """The scores of a task as a module without arguments, so that its parameters can be replaced."""
-
-    def __init__(self, model: PlainGCN, task: Task) -> None:
-        super().__init__()
-        self.model, self.task = model, task
-
-    def forward(self) -> Tensor:
-        return self.model.scores(self.task, self.task.id)
 
 
 def is_shared(name: str, head: str) -> bool:

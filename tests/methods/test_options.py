@@ -6,6 +6,7 @@ import pytest
 
 from ergnn.config.errors import InputError
 from ergnn.methods import METHODS
+from ergnn.replay.selectors.random import Random
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,9 @@ from ergnn.methods import METHODS
         ("replay", {"class_balance": "fair"}, "unknown class_balance 'fair'"),
         ("replay", {"scarce": "drop"}, "unknown scarce 'drop'"),
         ("replay", {"replay_batch": -1}, "replay_batch is -1"),
+        ("replay", {"replay": "dream"}, "choose one of: ego, isolated, live"),
+        ("replay", {"hops": 0}, "hops is 0"),
+        ("replay", {"selector": Random(), "selector_options": {"d": 1.0}}, "this selector is an instance"),
         ("analytic", {"lam": 0.0}, "lam is 0"),
         ("analytic", {"memory": "rows"}, "memory"),
         ("analytic", {"per_class": 0}, "per_class is 0"),

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from ergnn.config.errors import InputError, UnknownNameError
+from ergnn.config.errors import InputError
 from ergnn.data import Graph, TaskStream
 from ergnn.nn.backbones import BACKBONES
 from ergnn.replay.buffer import Experience, ExperienceBuffer
@@ -154,13 +154,6 @@ def test_a_node_is_not_stored_twice(nodes: list[int]):
     buffer.add(graph, 0, torch.tensor([1, 2]), torch.zeros(2))
     with pytest.raises(InputError, match=rf"node {nodes[1]} is already in the buffer"):
         buffer.add(graph, 1, torch.tensor(nodes), torch.zeros(2))
-
-
-def test_unknown_replay_modes_are_rejected():
-    with pytest.raises(UnknownNameError, match="ego, isolated, live"):
-        ExperienceBuffer("dream")
-    with pytest.raises(InputError, match="hops is 0"):
-        ExperienceBuffer("ego", hops=0)
 
 
 def test_every_arrival_is_equally_likely_to_stay():

@@ -65,12 +65,12 @@ class Joint(Method):
         return {}
 
     def remap_nodes(self, mapping: Callable[[Tensor], Tensor]) -> None:
-        self.nodes, self.val = ([mapping(nodes) for nodes in each] for each in (self.nodes, self.val))
+        self.nodes, self.val = (list(map(mapping, of_tasks)) for of_tasks in (self.nodes, self.val))
 
     def forget_nodes(self, nodes: Tensor) -> int:
-        def without(each: list[Tensor]) -> list[Tensor]:
-            return [of_task[~torch.isin(of_task, nodes.to(of_task.device))] for of_task in each]
-
-        before = self.nbytes
-        self.nodes, self.val = without(self.nodes), without(self.val)
-        return (before - self.nbytes) // 16
+        before = sum(map(len, self.nodes))
+        self.nodes, self.val = (
+            [of_task[~torch.isin(of_task, nodes.to(of_task.device))] for of_task in of_tasks]
+            for of_tasks in (self.nodes, self.val)
+        )
+        return before - sum(map(len, self.nodes))
