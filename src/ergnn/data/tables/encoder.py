@@ -180,8 +180,8 @@ def _frequent(codes: np.ndarray, values: Mapping[float, str]) -> tuple[tuple[tup
     A value gets a column if at least ``MIN_COUNT`` rows have it, and at most ``MAX_VALUES`` get one.
     """
     codes = codes[~np.isnan(codes)]
-    found, counts = np.unique(codes, return_counts=True)
-    pairs = zip(found.tolist(), counts.tolist(), strict=True)
+    distinct, counts = np.unique(codes, return_counts=True)
+    pairs = zip(distinct.tolist(), counts.tolist(), strict=True)
     ranked = sorted((-count, values[code], code) for code, count in pairs if count >= MIN_COUNT)[:MAX_VALUES]
     total = max(len(codes), 1)
     other = total - sum(-count for count, _, _ in ranked) if len(codes) else 0

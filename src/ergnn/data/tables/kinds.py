@@ -85,8 +85,8 @@ class Codes:
         pairs = matrix[:, : 2 * count]
         pairs = pairs.toarray() if scipy.sparse.issparse(matrix) else pairs
         high, low = pairs[:, ::2].astype(np.float64), pairs[:, 1::2]
-        text = matrix[:, 2 * count :] if scipy.sparse.issparse(matrix) else np.empty((len(high), 0), np.float32)
-        return cls(np.where(low == MISSING_CODE, np.nan, high + low), scipy.sparse.csr_matrix(text), {})
+        text = scipy.sparse.csr_matrix(matrix[:, 2 * count :])
+        return cls(np.where(low == MISSING_CODE, np.nan, high + low), text, {})
 
 
 def decide_kinds(columns: Mapping[str, Any], told: Mapping[str, str], where: object) -> tuple[ColumnKind, ...]:

@@ -183,41 +183,39 @@ def cut(
     check_choice("inter_task_edges", inter_task_edges, EDGES)
     if boundaries is not None and by != "time":
         raise InputError(f"boundaries go with by='time'; by is {by!r}")
+    if by != "class" and getattr(nodes, by) is None:
+        raise InputError(f"by is {by!r}, but the nodes have no column {by!r}")
+    sizes = splits.Sizes(*map(float, fractions))
     graph, _, class_names = to_graph(nodes, edges, undirected=undirected, name=name)
     if by == "class":
-        train, val, test = fractions
         return TaskStream.from_classes(
             graph,
             classes_per_task=classes_per_task,
             num_tasks=num_tasks,
             class_order="natural" if order is None else _positions(order, class_names, "class"),
-            split=graph.public_split or splits.fractions(graph.y, train=train, val=val, test=test, seed=seed),
+            split=graph.public_split or sizes.draw(graph.y, seed),
             edges=inter_task_edges,
         )
-    task_of_node = _periods(nodes, num_tasks, boundaries) if by == "time" else _domains(nodes, num_tasks, order)
-    sizes = splits.Sizes(*map(float, fractions))
-    return assigned_stream(graph, torch.from_numpy(task_of_node), sizes, seed, inter_task_edges)
+    by_time = by == "time"
+    tasks = _periods(nodes.time, num_tasks, boundaries) if by_time else _domains(nodes.domain, num_tasks, order)
+    return assigned_stream(graph, torch.from_numpy(tasks), sizes, seed, inter_task_edges)
 
 
-def _periods(nodes: NodeTable, num_tasks: int | None, boundaries: Sequence[float | str] | None) -> np.ndarray:
-    if nodes.time is None:
-        raise InputError("by is 'time', but the nodes have no column 'time'")
+def _periods(time: np.ndarray, num_tasks: int | None, boundaries: Sequence[float | str] | None) -> np.ndarray:
     if (num_tasks is None) == (boundaries is None):
         raise InputError("by is 'time'; give num_tasks or boundaries, and not both")
     starts = None
     if boundaries is not None:
         starts = [float(to_times(pa.array([str(start)]), "boundaries")[0]) for start in boundaries]
-    return periods(nodes.time, num_tasks, starts)
+    return periods(time, num_tasks, starts)
 
 
-def _domains(nodes: NodeTable, num_tasks: int | None, order: Sequence[str] | None) -> np.ndarray:
-    if nodes.domain is None:
-        raise InputError("by is 'domain', but the nodes have no column 'domain'")
-    names = tuple(dict.fromkeys(domain for domain in nodes.domain if domain is not None))
+def _domains(domains: np.ndarray, num_tasks: int | None, order: Sequence[str] | None) -> np.ndarray:
+    names = tuple(dict.fromkeys(domain for domain in domains if domain is not None))
     names = names if order is None else tuple(names[i] for i in _positions(order, names, "domain"))
     check_within("domains", 1, len(names), num_tasks=len(names) if num_tasks is None else num_tasks)
     task_of = {domain: i for i, domain in enumerate(names[:num_tasks])}
-    return np.array([task_of.get(domain, -1) for domain in nodes.domain], dtype=np.int64)
+    return np.array([task_of.get(domain, -1) for domain in domains], dtype=np.int64)
 
 
 def _positions(order: Sequence[str], names: tuple[str, ...], what: str) -> list[int]:

@@ -193,22 +193,21 @@ def _sparse(column: Any, name: str, where: str, limits: Limits, width: int | Non
     flat = pairs.flatten()
     flat = flat.filter(pc.not_equal(flat, ""))
 
-    def refuse(at: int, problem: str) -> FormatError:
-        return bad_value(rows[at], name, where, problem)
-
     halves = pc.extract_regex(flat, PAIR)
     bad = pc.index(halves.is_null(), True).as_py()
     if bad >= 0:
-        raise refuse(bad, f"{truncate(flat[bad].as_py())}; sparse features are index:value pairs, indices from 0")
+        problem = f"{truncate(flat[bad].as_py())}; sparse features are index:value pairs, indices from 0"
+        raise bad_value(rows[bad], name, where, problem)
     index = np.asarray(halves.field("index").cast(pa.int64()))
     values = to_floats(halves.field("value"), name, where, rows=rows)
     most = limits.features if width is None else width
     if index.size and index.max() >= most:
-        raise refuse(int(index.argmax()), f"index {index.max()} is out of range; 0 to {most - 1} are allowed")
+        problem = f"index {index.max()} is out of range; 0 to {most - 1} are allowed"
+        raise bad_value(rows[index.argmax()], name, where, problem)
     ends = np.concatenate([[0], np.cumsum(counts)])
     shape = (len(counts), int(index.max(initial=-1)) + 1 if width is None else width)
     matrix = scipy.sparse.csr_matrix((values, index, ends), shape=shape)
     matrix.sort_indices()
     for at in np.flatnonzero((np.diff(matrix.indices) == 0) & (np.diff(rows) == 0)):
-        raise refuse(int(at), f"index {matrix.indices[at]} occurs twice")
+        raise bad_value(rows[at], name, where, f"index {matrix.indices[at]} occurs twice")
     return matrix
