@@ -67,6 +67,12 @@ def write_tables(stem: Path, nodes: NodeTable, edges: EdgeTable) -> tuple[Path, 
     return places
 
 
+def ids_file(folder: Path, ids: Sequence[str]) -> str:
+    """The path of a table of ids."""
+    (folder / "ids.csv").write_text("\n".join(["id", *ids]) + "\n")
+    return str(folder / "ids.csv")
+
+
 def nodes_of(ids: list[str], labels: list[str | None] | None = None, x: np.ndarray | None = None, **more) -> NodeTable:
     given = {} if x is None else {"features": x}
     return NodeTable(objects(ids), objects(labels or [None] * len(ids)), **given, **more)

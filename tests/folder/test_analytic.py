@@ -20,19 +20,18 @@ from folder.histories import CLASSES, Audit, Whole, check
 
 
 def chain(
-    folder: LearnerFolder, whole: Whole, rng: np.random.Generator, first: int, size: int, *far: str
+    folder: LearnerFolder, whole: Whole, rng: np.random.Generator, first: int, size: int, *far: str, splits=("train",)
 ) -> dict[str, Any]:
     """Observe a chain of labeled nodes that goes on, with edges to other nodes if they are named."""
-    ids = [f"v{first + i}" for i in range(size)]
+    ids, split = [f"v{first + i}" for i in range(size)], objects([splits[i % len(splits)] for i in range(size)])
     labels: list[str | None] = [str(rng.choice(CLASSES)) for _ in ids]
     pairs = [(f"v{i}", f"v{i - 1}") for i in range(max(first, 1), first + size) if i > first or f"v{i - 1}" in whole.x]
     pairs += [(ids[-1], name) for name in far]
     x = x_of(size, first)
     whole.x |= dict(zip(ids, x, strict=True))
-    whole.label |= dict(zip(ids, map(str, labels), strict=True))
-    whole.split |= dict.fromkeys(ids, "train")
+    whole.add(ids, labels, split)
     whole.link(pairs)
-    return folder.observe(nodes_of(ids, labels, x, split=np.array(["train"] * size, object)), edges_of(*pairs))
+    return folder.observe(nodes_of(ids, labels, x, split=split), edges_of(*pairs))
 
 
 def test_above_so_many_labels_the_order_of_updates_does_not_matter(
@@ -137,15 +136,10 @@ def test_held_out_nodes_out_of_reach_are_not_read_again(tmp_path: Path, monkeypa
         return local
 
     monkeypatch.setattr("ergnn.folder.solved.read_subgraph", counted)
-    rng, count = np.random.default_rng(4), 0
-    for size in (60, 5, 5, 5):  # a chain
+    rng, whole = np.random.default_rng(4), Whole()
+    for size in (60, 5, 5, 5):
         read.clear()
-        ids = [f"v{count + i}" for i in range(size)]
-        pairs = [(f"v{i}", f"v{i - 1}") for i in range(max(count, 1), count + size)]
-        splits = np.array([("train", "test")[i % 2] for i in range(size)], object)
-        labels: list[str | None] = [str(rng.choice(CLASSES)) for _ in ids]
-        record = folder.observe(nodes_of(ids, labels, x_of(size, count), split=splits), edges_of(*pairs))
-        count += size
+        record = chain(folder, whole, rng, len(whole.x), size, splits=("train", "test"))
         now = [score for _, score in folder.evaluate()]  # reads all again
         assert record["scores"] == now
         assert sum(of for _, _, of in now) == 30 + 2 * (len(now) - 1)

@@ -13,7 +13,7 @@ from ergnn.folder import LearnerFolder, Settings, database
 from ergnn.folder.certificate import find_bytes, make_certificate
 from ergnn.folder.database import transaction, writing
 from ergnn.folder.spool import Spool
-from folder.growing import edges_of, make_updates, nodes_of, objects, quick, tables, x_of
+from folder.growing import edges_of, ids_file, make_updates, nodes_of, objects, quick, tables, x_of
 
 GONE = ["person-4711", "person-0815"]
 LABEL = "unicorns"
@@ -36,12 +36,6 @@ def folder(bases: dict[str, Path], tmp_path: Path) -> LearnerFolder:
     return LearnerFolder(shutil.copytree(bases["solved"], tmp_path / "d"))
 
 
-def ids_file(folder: LearnerFolder, ids: list[str] = GONE) -> str:
-    path = folder.root.with_name("gone.csv")
-    path.write_text("\n".join(["id", *ids]) + "\n")
-    return str(path)
-
-
 def traces(folder: LearnerFolder) -> list[str]:
     """Files with anything of the two people."""
     texts = [*(name.encode() for name in GONE), LABEL.encode(), *(row.tobytes() for row in x_of(2))]
@@ -53,7 +47,7 @@ def traces(folder: LearnerFolder) -> list[str]:
 def test_nodes_that_are_forgotten_are_purged_later(
     folder: LearnerFolder, given: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    nodes = ["--nodes", ids_file(folder)]
+    nodes = ["--nodes", ids_file(folder.root.parent, GONE)]
     assert main(["forget", str(folder.root), *nodes]) == 0
     out = capsys.readouterr().out
     assert "the model of version 3 no longer depends on them" in out
@@ -101,7 +95,7 @@ def test_a_purge_is_completed_once_no_one_reads(folder: LearnerFolder, monkeypat
         reader.graph.nodes()
         with pytest.raises(BusyError, match="ergnn forget --purge"):
             folder.forget(GONE, purge=True)
-    assert main(["forget", str(folder.root), "--purge", "--nodes", ids_file(folder)]) == 0
+    assert main(["forget", str(folder.root), "--purge", "--nodes", ids_file(folder.root.parent, GONE)]) == 0
     assert not traces(folder)
 
 
@@ -132,7 +126,15 @@ def test_the_certificate_of_a_purge_holds(
     folder: LearnerFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "certificate.json"
-    command = ["forget", str(folder.root), "--nodes", ids_file(folder), "--purge", "--certificate", str(path)]
+    command = [
+        "forget",
+        str(folder.root),
+        "--nodes",
+        ids_file(folder.root.parent, GONE),
+        "--purge",
+        "--certificate",
+        str(path),
+    ]
     assert main(command) == 0
     certificate = json.loads(path.read_text())
     assert (certificate["version_before"], certificate["version_after"]) == (2, 3)

@@ -20,7 +20,7 @@ from ergnn.data.tables import NodeTable
 from ergnn.folder import LearnerFolder
 from ergnn.folder.page import folder_page
 from ergnn.learning.learner import Learner
-from folder.growing import make_updates, write_tables
+from folder.growing import ids_file, make_updates, write_tables
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +40,6 @@ def root(files: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory)
     for i, (nodes, edges) in enumerate(files):
         assert main(["observe", root, "--nodes", nodes, "--edges", edges, "--task-name", f"week {i + 1}"]) == 0
     return root
-
-
-def ids_file(place: Path, ids: list[str]) -> str:
-    (place / "ids.csv").write_text("\n".join(["id", *ids]) + "\n")
-    return str(place / "ids.csv")
 
 
 def test_predictions_are_written_with_probabilities(root: str, tmp_path: Path) -> None:

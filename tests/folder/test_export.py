@@ -50,10 +50,6 @@ def learned(root: Path, updates: list[tuple[NodeTable, EdgeTable]], **settings: 
     return folder
 
 
-def small_updates() -> list[tuple[NodeTable, EdgeTable]]:
-    return make_updates(2)
-
-
 def cora_updates() -> list[tuple[NodeTable, EdgeTable]]:
     """Cora in two updates, of four and three classes."""
     graph = load_graph("cora", split="seeded").graph
@@ -120,7 +116,7 @@ def check_onnx(folder: LearnerFolder, out: Path) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_the_loaded_module_gives_the_probabilities_of_the_folder(model: str, tmp_path: Path) -> None:
-    folder = learned(tmp_path / "f", small_updates(), **MODELS[model])
+    folder = learned(tmp_path / "f", make_updates(2), **MODELS[model])
     module, own = ergnn.load(folder.root), own_graph(folder)
     assert not module.training
     layers = [layer for layer in module.modules() if "Conv" in type(layer).__name__]
@@ -131,7 +127,7 @@ def test_the_loaded_module_gives_the_probabilities_of_the_folder(model: str, tmp
             found = torch.softmax(module(graph.x, graph.edge_index), 1)
         columns = [module.classes.index(name) for name in names]
         torch.testing.assert_close(found[:, columns], probabilities, atol=1e-6, rtol=1e-5)
-    ids = [name for nodes, _ in small_updates() for name in nodes.ids]
+    ids = [name for nodes, _ in make_updates(2) for name in nodes.ids]
     parts = list(folder.predict(ids))
     stored = np.concatenate([part[2] for part in parts])
     for edges in (own.edge_index, torch.cat([own.edge_index, own.edge_index[:, ::3]], 1)):
@@ -143,7 +139,7 @@ def test_the_loaded_module_gives_the_probabilities_of_the_folder(model: str, tmp
 @pytest.mark.parametrize("model", ["gat", "sketched", "tuned"])
 def test_onnx_gives_our_logits_on_graphs_of_any_size(model: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
-    check_onnx(learned(tmp_path / "f", small_updates(), **MODELS[model]), tmp_path / "out")
+    check_onnx(learned(tmp_path / "f", make_updates(2), **MODELS[model]), tmp_path / "out")
 
 
 @pytest.mark.slow
@@ -155,7 +151,7 @@ def test_onnx_gives_our_logits_on_cora(model: str, tmp_path: Path) -> None:
 
 def test_an_onnx_file_that_differs_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxruntime")
-    folder = learned(tmp_path / "f", small_updates(), **MODELS["sgc"])
+    folder = learned(tmp_path / "f", make_updates(2), **MODELS["sgc"])
     traced = export.traced
 
     def other(module: Any) -> Any:
@@ -184,7 +180,7 @@ def test_sums_that_onnx_runtime_computes_with_a_data_race_are_refused(tmp_path: 
 
 @pytest.mark.parametrize("model", ["gcn", "auto"])
 def test_a_torch_program_runs_on_graphs_of_any_size(model: str, tmp_path: Path) -> None:
-    folder = learned(tmp_path / "f", small_updates(), **MODELS[model])
+    folder = learned(tmp_path / "f", make_updates(2), **MODELS[model])
     assert main(["export", str(folder.root), "-o", str(tmp_path / "model.pt2")]) == 0
     program, module = ergnn.load(tmp_path / "model.pt2"), ergnn.load(folder.root)
     assert program.classes == module.classes
@@ -196,7 +192,7 @@ def test_a_torch_program_runs_on_graphs_of_any_size(model: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("model", ["gat", "ppr"])
 def test_safetensors_hold_weights_and_their_description(model: str, tmp_path: Path) -> None:
-    folder = learned(tmp_path / "f", small_updates(), **MODELS[model])
+    folder = learned(tmp_path / "f", make_updates(2), **MODELS[model])
     weights, text = folder.export(tmp_path / "out")
     metadata = json.loads(text.read_text())
     module = ergnn.load(weights)
@@ -209,7 +205,7 @@ def test_safetensors_hold_weights_and_their_description(model: str, tmp_path: Pa
 
 
 def test_an_older_version_is_loaded(tmp_path: Path) -> None:
-    folder = learned(tmp_path / "f", small_updates(), **MODELS["gcn"])
+    folder = learned(tmp_path / "f", make_updates(2), **MODELS["gcn"])
     assert len(ergnn.load(folder.root, version=1).classes) < len(ergnn.load(folder.root).classes)
 
 
@@ -217,7 +213,7 @@ def test_what_cannot_be_exported_or_loaded_is_refused(tmp_path: Path) -> None:
     empty = LearnerFolder.create(tmp_path / "empty", quick())
     with pytest.raises(InputError, match="nothing has been learned yet"):
         ergnn.load(empty.root)
-    folder = learned(tmp_path / "f", small_updates(), **MODELS["gcn"])
+    folder = learned(tmp_path / "f", make_updates(2), **MODELS["gcn"])
     with pytest.raises(InputError, match=r"unknown format 'tflite'; choose one of: onnx, safetensors, torch"):
         folder.export(tmp_path / "out", format="tflite")
     with pytest.raises(InputError, match=r"model.pt2: format 'onnx' needs a file that ends with .onnx, or a folder"):

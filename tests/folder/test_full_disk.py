@@ -10,7 +10,7 @@ import pytest
 from ergnn.cli.main import main
 from ergnn.pages.figure_files import converter
 from folder.disk import fill, mounted
-from folder.growing import make_updates, write_tables
+from folder.growing import ids_file, make_updates, write_tables
 
 
 @pytest.fixture
@@ -70,11 +70,10 @@ def test_init_observe_and_forget_on_a_full_disk(
     assert main(updates[1]) == 0  # the same command
     assert len(scores(root)) == 2
 
-    (tmp_path / "ids.csv").write_text("id\nn0\n")
-    filler = fill(tiny_disk)
-    refused("forget", root, "--nodes", str(tmp_path / "ids.csv"))
+    forgotten, filler = ["forget", root, "--nodes", ids_file(tmp_path, ["n0"])], fill(tiny_disk)
+    refused(*forgotten)
     filler.unlink()
-    assert main(["forget", root, "--nodes", str(tmp_path / "ids.csv")]) == 0
+    assert main(forgotten) == 0
     assert main(["inspect", root, "--check"]) == 0
 
     found = scores(root)

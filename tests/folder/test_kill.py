@@ -84,23 +84,16 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     return Scene(tmp_path_factory.mktemp("kill"))
 
 
-def test_killed_at_random_moments(scene: Scene) -> None:
-    rng = np.random.default_rng(0)
-    moments = rng.random(2) * scene.seconds
-    assert sum(scene.check("random", {"kill_after": float(m)}) for m in moments) >= 1
+@pytest.mark.parametrize("count", [1, pytest.param(100, marks=pytest.mark.slow)])
+def test_killed_at_random_moments(count: int, scene: Scene) -> None:
+    rng, hits = np.random.default_rng(count), 0
+    while hits < count:
+        hits += scene.check("random", {"kill_after": float(rng.random() * scene.seconds)})
 
 
 def test_killed_at_commits_and_again_while_going_on(scene: Scene) -> None:
     for at in np.linspace(1, scene.events, 3)[1:].astype(int):
         assert scene.check("commit", {"kill_at": int(at)}, {"kill_at": max(1, int(at) // 2)}) >= 1
-
-
-@pytest.mark.slow
-def test_killed_at_100_random_moments(scene: Scene) -> None:
-    rng = np.random.default_rng(1)
-    hits = 0
-    while hits < 100:
-        hits += scene.check("random", {"kill_after": float(rng.random() * scene.seconds)})
 
 
 @pytest.mark.slow

@@ -118,8 +118,9 @@ def test_a_model_that_is_too_large_is_refused_before_it_is_made(tmp_path: Path) 
 
 
 def test_records_that_no_update_wrote_are_refused_although_their_checksums_are_right(folder: LearnerFolder) -> None:
-    asked = {"classes": (["nobody"], lambda: folder.evaluate(task_known=True)), "scores": ([[0, 1, 0]], folder.inspect)}
-    for key, (value, ask) in asked.items():
+    drifts: list[object] = [{"p": {"features": "small"}}, {"p": {}, "alarm": True}, 3]
+    asked = [("classes", ["nobody"], lambda: folder.evaluate(task_known=True)), ("scores", [[0, 1, 0]], folder.inspect)]
+    for key, value, ask in [*asked, *(("input_drift", drift, folder.watch) for drift in drifts)]:
         with writing(folder.root) as connection:
             number, added, name, text = select(connection, "updates", "number = 0")[0]
             wrong = to_json({**from_json(text), key: value})

@@ -10,7 +10,6 @@ import pytest
 from ergnn.cli.main import main
 from ergnn.data.tables.node_tables import EdgeTable, NodeTable
 from ergnn.folder import LearnerFolder
-from ergnn.folder.database import FolderError, from_json, insert, select, to_json, writing
 from ergnn.folder.inspection import fit_unknown
 from ergnn.folder.page import folder_page
 from ergnn.learning.watch import calibration, drift_test, node_aspects
@@ -147,17 +146,3 @@ def test_inspect_shows_drift_calibration_and_unknown_classes(
     page = folder_page(folder.inspect())
     assert "Calibration" in page
     assert "Input drift" in page
-
-
-def test_drift_that_no_update_recorded_is_refused(tmp_path: Path) -> None:
-    folder = LearnerFolder.create(tmp_path / "f", quick())
-    folder.observe(*update(0, 40))
-    for wrong in ({"p": {"features": "small"}}, {"p": {}, "alarm": True}, 3):
-        with writing(folder.root) as connection:
-            number, added, name, text = select(connection, "updates", "number = 0")[0]
-            changed = to_json({**from_json(text), "input_drift": wrong})
-            insert(connection, "updates", [(number, added, name, changed)], "REPLACE")
-        with pytest.raises(FolderError, match="the records cannot be read"):
-            folder.inspect()
-        with pytest.raises(FolderError, match="the records cannot be read"):
-            folder.watch()
