@@ -22,8 +22,8 @@ def wrap_errors(where: object, what: str) -> Iterator[None]:
     except ErgnnError:
         raise
     except Exception as error:
-        said = " ".join(str(error).split())[:200] or type(error).__name__
-        raise FormatError(f"{where}: cannot be read as {what} ({said})") from error
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise FormatError(f"{where}: cannot be read as {what} ({reason})") from error
 
 
 @contextmanager

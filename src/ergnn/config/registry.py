@@ -82,10 +82,10 @@ def inherit_options(base: Any, *fixed: str) -> Callable[[Constructor], Construct
     """Decorate a constructor that passes ``**options`` to that of ``base``, whose options are then options of both."""
 
     def decorate(constructor: Constructor) -> Constructor:
-        first, *own = inspect.signature(constructor).parameters.values()
-        taken = {*fixed, *(p.name for p in own)}
+        first, *added = inspect.signature(constructor).parameters.values()
+        taken = {*fixed, *(p.name for p in added)}
         inherited = [p for p in inspect.signature(base).parameters.values() if p.name not in taken]
-        options = [p.replace(kind=p.KEYWORD_ONLY) for p in (*inherited, *own) if p.kind is not p.VAR_KEYWORD]
+        options = [p.replace(kind=p.KEYWORD_ONLY) for p in (*inherited, *added) if p.kind is not p.VAR_KEYWORD]
         constructor.__signature__ = inspect.Signature([first, *options])  # type: ignore[attr-defined]
         return constructor
 
@@ -273,7 +273,7 @@ def _option(factory: Any, name: str, annotation: Any, default: Any) -> Option:
     members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     choices = tuple(str(value) for m in members if get_origin(m) is Literal for value in get_args(m))
     types = [str if get_origin(m) is Literal else m for m in members]
-    kinds = tuple(get_origin(each) or each for each in types)
+    kinds = tuple(get_origin(member) or member for member in types)
     simple = all(kind in (bool, int, float, str, dict, NoneType) for kind in kinds)
-    written = " | ".join("None" if each is NoneType else inspect.formatannotation(each) for each in types)
+    written = " | ".join("None" if member is NoneType else inspect.formatannotation(member) for member in types)
     return Option(name, written, default, text, choices or None, kinds if simple else ())

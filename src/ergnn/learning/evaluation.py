@@ -27,8 +27,6 @@ from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 from ergnn.nn.heads import HeadPolicy
 
-MAX_NAMES = 5
-"""Classes that a warning names at most."""
 Score = list[int]
 """``[update, right, of]``: how many held-out nodes of an update were predicted right."""
 Record = dict[str, Any]
@@ -136,7 +134,7 @@ def _shared_scores(
         for (i, tasks, *_), logits in zip(group, outputs, strict=True):
             parts = logits.split([getattr(task, split).numel() for task in tasks])
             scores |= {
-                (i, task.id): _score(learners[i], task, split, part) for task, part in zip(tasks, parts, strict=True)
+                (i, task.id): _score(learners[i], task, split, rows) for task, rows in zip(tasks, parts, strict=True)
             }
     return scores
 
@@ -270,7 +268,7 @@ def misleading(truth: NDArray[Any], predicted: NDArray[Any], names: Sequence[str
         lines.append(f"the model predicts one class only: {truncate(names[int(chosen[0])])}")
     elif len(missing):
         several, count = len(missing) > 1, int(nodes[missing].sum())
-        subject = f"{'classes' if several else 'class'} {listed([names[c] for c in missing], MAX_NAMES)}"
+        subject = f"{'classes' if several else 'class'} {listed([names[c] for c in missing], count=5)}"
         verb = "are" if several else "is"
         lines.append(f"{subject} {verb} never predicted ({count:,} node{'s' * (count > 1)})")
     return lines

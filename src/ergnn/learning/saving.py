@@ -67,7 +67,7 @@ def _pack(value: Any, tensors: dict[str, Tensor], where: str) -> Any:
     """Return a value as JSON, and add its tensors to ``tensors``."""
     if isinstance(value, Tensor) and value.layout == torch.sparse_csr:
         csr = value.crow_indices(), value.col_indices(), value.values(), tuple(value.shape)
-        return {"csr": [_pack(each, tensors, where) for each in csr]}
+        return {"csr": [_pack(component, tensors, where) for component in csr]}
     if isinstance(value, Tensor) and value.dim() == 2 and not value.is_contiguous() and value.T.is_contiguous():
         return {"transposed": _pack(value.T, tensors, where)}  # the order in memory decides about roundings
     if isinstance(value, Tensor):
@@ -76,9 +76,9 @@ def _pack(value: Any, tensors: dict[str, Tensor], where: str) -> Any:
         tensors[name] = dense.detach().cpu().clone(memory_format=torch.contiguous_format)
         return {"tensor": name}
     if isinstance(value, dict):
-        return {"dict": [[key, _pack(each, tensors, f"{where}, {key}")] for key, each in value.items()]}
+        return {"dict": [[key, _pack(item, tensors, f"{where}, {key}")] for key, item in value.items()]}
     if isinstance(value, list | tuple):
-        return {type(value).__name__: [_pack(each, tensors, where) for each in value]}
+        return {type(value).__name__: [_pack(item, tensors, where) for item in value]}
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise InputError(f"{where}: a value of type {type(value).__name__} cannot be saved; use names and numbers")

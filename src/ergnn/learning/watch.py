@@ -114,7 +114,7 @@ def drift_test(
     check_between(0, 1, alpha=alpha)
     if not reference or list(reference) != list(new):
         raise InputError(f"aspects are {list(reference)} and {list(new)}; they must be the same, and at least one")
-    (n, *others), (m, *more) = ({rows.shape[0] for rows in part.values()} for part in (reference, new))
+    (n, *others), (m, *more) = ({rows.shape[0] for rows in aspects.values()} for aspects in (reference, new))
     if others or more or not n or not m:
         raise InputError("every aspect needs the same nodes, and at least one on each side")
     rng = np.random.default_rng(seed)
@@ -122,10 +122,8 @@ def drift_test(
     columns = np.stack([signs, *(rng.permutation(signs) for _ in range(permutations))], 1)
     scores = np.stack([_standardized(_distances(reference[name], new[name]), columns) for name in reference])
     largest = scores.max(0)
-    p = {
-        name: float((largest >= own - 1e-6).mean())  # ties count, up to rounding
-        for name, own in zip(reference, scores[:, 0], strict=True)
-    }
+    observed = zip(reference, scores[:, 0], strict=True)
+    p = {name: float((largest >= score - 1e-6).mean()) for name, score in observed}  # ties count, up to rounding
     return Drift(p, min(p.values()) <= alpha, alpha, n, m)
 
 
@@ -182,10 +180,10 @@ def expected_calibration_error(probabilities: Array, labels: Array, bins: int = 
     place = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
     rows, error = [], 0.0
     for b in np.unique(place):
-        mine = place == b
-        mean, share = float(confidence[mine].mean()), float(right[mine].mean())
-        rows.append([b / bins, (b + 1) / bins, int(mine.sum()), mean, share])
-        error += mine.mean() * abs(share - mean)
+        inside = place == b
+        mean, share = float(confidence[inside].mean()), float(right[inside].mean())
+        rows.append([b / bins, (b + 1) / bins, int(inside.sum()), mean, share])
+        error += inside.mean() * abs(share - mean)
     return float(error), rows
 
 

@@ -91,7 +91,7 @@ class Check:
 
     def __call__(self, thing: Any, **options: Any) -> None:
         subject = thing if isinstance(thing, Subject) else make_subject(self.kind, thing, options)
-        with global_state_restored():
+        with torch.random.fork_rng(devices=[]):
             try:
                 self.function(subject)
             except SkipTest:
@@ -185,17 +185,6 @@ def saved_and_loaded(state: Any) -> Any:
 def random_state() -> tuple[Any, ...]:
     _, key, position, *_ = np.random.get_state()  # noqa: NPY002 - the global generator is what is watched
     return torch.get_rng_state(), random.getstate(), np.asarray(key).tobytes(), position
-
-
-@contextmanager
-def global_state_restored() -> Iterator[None]:
-    state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002
-    try:
-        with torch.random.fork_rng(devices=[]):
-            yield
-    finally:
-        random.setstate(state)
-        np.random.set_state(numpy_state)  # noqa: NPY002
 
 
 @contextmanager

@@ -297,14 +297,14 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         seed = self.random_state
         if not isinstance(seed, Integral):
             seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
-        own = {name: _plain(getattr(self, name)) for name in OF_THE_CONFIG}
+        settings = {name: _plain(getattr(self, name)) for name in OF_THE_CONFIG}
         options = {name: _plain(getattr(self, name)) for name in OF_THE_METHOD if getattr(self, name) is not None}
         known = {option.name for option in METHODS.options(self.method)} if isinstance(self.method, str) else set()
         usual = {"replay": "isolated" if matrix else "live", "scarce": "keep"}
         usual = {name: value for name, value in usual.items() if name in known}
         method = deepcopy(self.method)  # a method passed as an object starts from scratch with every fit
         chosen = {**usual, **(self.method_options or {}), **options}
-        config = LearnerConfig(**{**own, "method": method, "seed": int(seed), "method_options": chosen})
+        config = LearnerConfig(**{**settings, "method": method, "seed": int(seed), "method_options": chosen})
         return Learner(config)
 
     @staticmethod
@@ -350,8 +350,12 @@ def _split_tuple(X: Any) -> tuple[Any, Tensor, Tensor | None]:
         raise InputError(
             f"X is a tuple of {len(X)}; a graph as a tuple is (X, edge_index) or (X, edge_index, edge_weight)"
         )
-    edges, *weight = (torch.as_tensor(part if isinstance(part, Tensor) else np.asarray(part)) for part in X[1:])
+    edges, *weight = map(_tensor, X[1:])
     return X[0], edges, weight[0].float() if weight else None
+
+
+def _tensor(values: Any) -> Tensor:
+    return torch.as_tensor(values if isinstance(values, Tensor) else np.asarray(values))
 
 
 def _make_graph(x: Any, edge_index: Tensor, edge_weight: Tensor | None, labels: Tensor | None = None) -> Graph:
@@ -371,7 +375,7 @@ def _nodes_of(nodes: Any, count: int, what: str) -> Tensor:
     """Return checked node ids, from a vector of ids or a boolean mask; all of ``count`` nodes for None."""
     if nodes is None:
         return torch.arange(count)
-    ids = torch.as_tensor(nodes if isinstance(nodes, Tensor) else np.asarray(nodes)).cpu()
+    ids = _tensor(nodes).cpu()
     if ids.dtype == torch.bool and ids.shape == (count,):
         return ids.nonzero().flatten()
     if ids.dim() != 1 or ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex():
