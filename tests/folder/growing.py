@@ -82,7 +82,7 @@ def edges_of(*pairs: tuple[str, str]) -> EdgeTable:
     return EdgeTable(objects([a for a, _ in pairs]), objects([b for _, b in pairs]))
 
 
-def probabilities(folder: LearnerFolder, ids: list[str] = IDS, **more) -> np.ndarray:
+def probabilities(folder: LearnerFolder, ids: list[str] | None = IDS, **more) -> np.ndarray:
     return np.concatenate([p for _, _, p in folder.predict(ids, **more)])
 
 

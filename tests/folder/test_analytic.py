@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -152,17 +153,13 @@ def test_an_update_that_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pyt
     before = probabilities(audit.folder, list(audit.whole.x))
     pairs = audit.pairs(3, [])
     with monkeypatch.context() as patch:
-        patch.setattr("ergnn.folder.solved.solve", interrupt)
+        patch.setattr("ergnn.folder.solved.solve", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             audit.folder.observe(edges=edges_of(*pairs))
     np.testing.assert_array_equal(probabilities(audit.folder, list(audit.whole.x)), before)
     assert audit.folder.resume() is not None
     audit.next_version().link(pairs)
     check(audit.folder, audit.whole)
-
-
-def interrupt(*arguments: object, **options: object) -> None:
-    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("options", [{"memory": "statistics"}, {"student": True}])

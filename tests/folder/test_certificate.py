@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -67,11 +68,8 @@ def test_nodes_that_are_forgotten_are_purged_later(
 def test_a_purge_that_was_interrupted_is_completed(
     folder: LearnerFolder, function: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(*arguments: object) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(f"ergnn.folder.learner_folder.{function}", interrupt)
+        patch.setattr(f"ergnn.folder.learner_folder.{function}", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             folder.forget(GONE, purge=True)
     assert traces(folder) or function == "database.scrub"

@@ -38,10 +38,8 @@ SETTINGS = [
 ]
 
 
-FITTING = (
-    *("finetune", "er-ace", "logit-adjusted", "gem", "agem", "continualgnn", "lwf", "ewc", "online-ewc", "mas", "si"),
-    "twp",
-)
+FITTING = ("finetune", "er-ace", "logit-adjusted", "gem", "agem", "continualgnn", "lwf", "ewc", "online-ewc", "mas")
+FITTING += ("si", "twp")
 SMALL = {"backbone": "gcn", "backbone_options": {"hidden": 4}, "epochs": 4, "seed": 1, "eval_samples": 200}
 SETTINGS += [Settings.from_settings({**SMALL, "method": method}) for method in FITTING]
 

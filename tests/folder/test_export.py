@@ -23,19 +23,14 @@ from ergnn.data.tables.node_tables import EdgeTable, NodeTable
 from ergnn.folder import LearnerFolder, Settings, export
 from folder.growing import make_updates, own_graph, quick
 
+SOLVED: dict[str, Any] = {"method": "analytic", "scale": "rows"}
 MODELS = {
     **{name: {"method": "replay", "backbone": name} for name in ("gat", "gcn", "sage", "gin", "sgc")},
     "tuned": {"method": "replay", "network": "tuned", "backbone_options": {"hidden": 16}},
-    "auto": {"method": "analytic", "scale": "rows"},
-    **{
-        name: {"method": "analytic", "feature_map": name, "scale": "rows", "kernel": "linear"}
-        for name in ("ppr", "hops")
-    },
-    "rbf": {"method": "analytic", "scale": "rows", "kernel": "rbf"},
-    "sketched": {
-        **{"method": "analytic", "feature_map": "hops", "map_options": {"num_hops": 2}},
-        **{"sketch": 8, "scale": "rows"},
-    },
+    "auto": SOLVED,
+    **{name: {**SOLVED, "feature_map": name, "kernel": "linear"} for name in ("ppr", "hops")},
+    "rbf": {**SOLVED, "kernel": "rbf"},
+    "sketched": {**SOLVED, "feature_map": "hops", "map_options": {"num_hops": 2}, "sketch": 8},
 }
 """Settings of every layer form and feature map."""
 

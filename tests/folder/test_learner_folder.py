@@ -81,8 +81,8 @@ def test_nodes_for_one_prediction_are_predicted_as_if_observed_and_not_stored(fo
     nodes = nodes_of(["new"], None, x_of(1))
     edges = edges_of(("new", "n3"), ("n50", "new"))
     before = folder.inspect()
-    p = probabilities(folder, None, nodes=nodes, edges=edges)  # type: ignore[arg-type]
-    alone = probabilities(folder, None, nodes=nodes)  # type: ignore[arg-type]
+    p = probabilities(folder, None, nodes=nodes, edges=edges)
+    alone = probabilities(folder, None, nodes=nodes)
     assert folder.inspect() == before
     folder.observe(nodes, edges)
     np.testing.assert_array_equal(p, probabilities(folder, ["new"]))
@@ -200,20 +200,9 @@ def test_forgetting_leaves_no_trace_in_the_newest_version_and_says_what_depends(
     assert int(folder.snapshot().graph.find([victim["id"]])[0]) == 80
 
 
-def test_learning_anew_without_forgotten_nodes_never_saw_them(folder: LearnerFolder, tmp_path: Path) -> None:
-    report = folder.forget(["n5", "n41"], retrain=True)
-    assert not report["parameters_depend"]
-    with folder.snapshot() as snapshot:
-        assert snapshot.learner.num_tasks == 2
-        assert not set(snapshot.learner.buffer.nodes.tolist()) & {5, 41}
-    folder.purge()
-    assert folder.inspect()["versions"] == [3]
-    assert folder.check() == []
-
-
 def test_an_update_whose_nodes_are_all_forgotten_is_no_task_any_more(folder: LearnerFolder) -> None:
     train = folder.snapshot().members(0, "train")[0]
-    folder.forget([f"n{i}" for i in train], retrain=True)
+    assert not folder.forget([f"n{i}" for i in train], retrain=True)["parameters_depend"]
     found = folder.inspect()
     assert [update["task"] for update in found["updates"]] == [None, 0]
     assert {row["update"] for row in found["buffer"]} == {2}

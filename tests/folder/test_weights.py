@@ -91,9 +91,10 @@ def test_any_history_of_weighted_edges_gives_what_learning_at_once_gives(seed: i
     without_late = made.expected(given, [*range(NODES)])
     np.testing.assert_allclose(probabilities(folder, IDS), without_late, rtol=0, atol=SINGLE)
     assert abs(without_late - everything).max() > SINGLE, "the late edges matter"
-    here = np.concatenate(
-        [p for _, _, p in folder.predict(nodes=NodeTable(objects(IDS)), edges=_only_new(folder, late))]
-    )
+    known = {frozenset(pair) for table in given for pair in zip(table.source, table.target, strict=True)}
+    new = [i for i, pair in enumerate(zip(late.source, late.target, strict=True)) if frozenset(pair) not in known]
+    edges = EdgeTable(late.source[new], late.target[new], late.weight[new])
+    here = probabilities(folder, None, nodes=NodeTable(objects(IDS)), edges=edges)
     assert abs(here - without_late).max() > SINGLE, "edges of one prediction count with their weights"
 
     folder.forget([IDS[i] for i in (2, 31, 44)])
@@ -101,17 +102,6 @@ def test_any_history_of_weighted_edges_gives_what_learning_at_once_gives(seed: i
     names = [IDS[i] for i in left]
     np.testing.assert_allclose(probabilities(folder, names), made.expected(given, left), rtol=0, atol=SINGLE)
     assert folder.check() == []
-
-
-def _only_new(folder: LearnerFolder, table: EdgeTable) -> EdgeTable:
-    with folder.snapshot() as snapshot:
-        nodes = snapshot.graph.nodes()
-        row, source, _ = snapshot.graph.neighbors(nodes)
-        names = np.array(snapshot.graph.names(nodes))
-    known = set(zip(names[np.searchsorted(nodes, source)], names[row], strict=True))
-    keep = [i for i, pair in enumerate(zip(table.source, table.target, strict=True)) if pair not in known]
-    assert keep
-    return EdgeTable(table.source[keep], table.target[keep], table.weight[keep])
 
 
 def test_the_largest_weight_of_an_edge_counts_and_the_record_says_so(tmp_path: Path) -> None:

@@ -208,9 +208,7 @@ class LearnerFolder:
     def evaluate(self, version: int | None = None, *, task_known: bool = False) -> list[tuple[Record, Score]]:
         """Record of each update, and its current score on all nodes that were held out of it.
 
-        Args:
-            version: a stored version; by default the current one.
-            task_known: whether only the classes of a node's own update compete.
+        Arguments are those of :meth:`predict_held_out`.
         """
         held_out = self.predict_held_out(version, task_known=task_known)
         return [(held_out.records[score[0]], score) for score in held_out.scores()]
