@@ -168,6 +168,20 @@ def test_no_column_of_a_bag_of_words_is_standardized(data_root: Path, name: str)
     assert ColumnScales.fit(graph.row_normalized().x) is None
 
 
+def test_counts_of_words_are_those_of_the_file(bare: Path, tmp_path: Path) -> None:
+    file = write_npz(tmp_path / "coauthor/CS/raw/ms_academic_cs.npz", np.arange(600) % 15)
+    arrays = dict(np.load(file))
+    arrays["attr_data"] = np.arange(1.0, 1 + len(arrays["attr_data"]))
+    np.savez(file, **arrays)
+    parts = (arrays[f"attr_{name}"] for name in ("data", "indices", "indptr"))
+    counts = sp.csr_matrix(tuple(parts), shape=tuple(arrays["attr_shape"])).toarray()
+    for dataset, expected in (
+        (DATASETS.create("coauthor-cs", counts=True), counts),
+        (DATASETS.create("coauthor-cs"), counts > 0),
+    ):
+        assert (dataset.load("seeded", tmp_path).dense_x().numpy() == expected).all()
+
+
 # --- Reddit ----------------------------------------------------------------------------------------------
 
 

@@ -136,6 +136,26 @@ class PygDataset(Dataset):
         return _with_csr_edges(graph) if self.csr else with_compact_x(graph)
 
 
+class CoauthorDataset(PygDataset):
+    """Authors with the keywords of their papers (Shchur et al., 2018).
+
+    Args:
+        counts: read how often an author used a keyword, as in the file, instead of whether, as PyG's loader does.
+    """
+
+    def __init__(self, counts: bool = False) -> None:
+        self.counts = counts
+
+    def read(self, root: Path) -> Data:
+        data = super().read(root)
+        if self.counts:
+            with np.load(root / self.folder / "raw" / self.raw_files[0], allow_pickle=False) as arrays:
+                value, column, start = (arrays[f"attr_{key}"] for key in ("data", "indices", "indptr"))
+            row = np.repeat(np.arange(len(start) - 1), np.diff(start))
+            data.x[torch.from_numpy(row), torch.from_numpy(column).long()] = torch.from_numpy(value).to(data.x.dtype)
+        return data
+
+
 class SeveralSplitsDataset(PygDataset):
     """A data set that was published with several splits.
 

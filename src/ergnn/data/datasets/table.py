@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ergnn.data.datasets import DATASETS
 from ergnn.data.datasets.pyg import (
     BundledDataset,
+    CoauthorDataset,
     OgbDataset,
     PlanetoidDataset,
     PygDataset,
@@ -113,7 +114,7 @@ amazon.add("amazon-photo", "Amazon Photo", "Photo", (7_650, 745, 8, 119_081),
            "Products bought together; bag of words of their reviews, 8 categories", ("photo",),
            tuned_file="amazon-photo_split.npz")
 
-coauthor = Collection("Coauthor", "coauthor/{}", ("ms_academic_{}.npz",))
+coauthor = Collection("Coauthor", "coauthor/{}", ("ms_academic_{}.npz",), CoauthorDataset)
 CoauthorCS = coauthor.add("coauthor-cs", "Coauthor CS", "CS", (18_333, 6_805, 15, 81_894),
                           "Authors who wrote papers together; keywords of their papers, 15 fields of study",
                           tuned_file="coauthor-cs_split.npz")
