@@ -33,11 +33,8 @@ def ours(backbone: str, task: Task, epochs: int) -> list[tuple[float, float]]:
     options = {"head": "shared", "weight_decay": 5e-4, "epochs": epochs, "backbone_options": OPTIONS.get(backbone)}
     learners = [Learner(backbone, "finetune", seed=s, **options) for s in range(SEEDS)]
     observe_together(learners, [task] * SEEDS)
-    x, edges = (
-        task.graph.dense_x(),
-        task.graph.edge_index,
-    )  # scores, since the log of probabilities that round to 0 is infinite
-    with torch.no_grad():
+    x, edges = task.graph.dense_x(), task.graph.edge_index
+    with torch.no_grad():  # scores, since the log of probabilities that round to 0 is infinite
         scores = [learner.model.eval()(x, edges, 0)[task.test] for learner in learners]
     return [figures(logits, task.targets(task.test)) for logits in scores]
 

@@ -52,8 +52,8 @@ def use_threads(count: int | None, *graphs: Graph) -> Iterator[None]:
     """
     before = torch.get_num_threads()
     if count is None:
-        small = not _threads_are_set.get() and sum(size_of(graph) for graph in graphs) < SMALL_WORK
-        count = 1 if small else before
+        stored = sum((graph.x.values() if graph.is_sparse else graph.x).numel() + graph.num_edges for graph in graphs)
+        count = 1 if stored < SMALL_WORK and not _threads_are_set.get() else before
     elif count < 1:
         raise InputError(f"threads is {count}; it must be 1 or more")
     token = _threads_are_set.set(True)
@@ -63,11 +63,6 @@ def use_threads(count: int | None, *graphs: Graph) -> Iterator[None]:
     finally:
         torch.set_num_threads(before)
         _threads_are_set.reset(token)
-
-
-def size_of(graph: Graph) -> int:
-    """Return the number of stored features and of edges."""
-    return (graph.x.values() if graph.is_sparse else graph.x).numel() + graph.num_edges
 
 
 @cache

@@ -202,11 +202,6 @@ class PlainModel(nn.Module):
     def add_head(self, out_channels: int) -> None:
         self.head_widths.append(out_channels)
 
-    def columns(self, head: int) -> slice:
-        """Return the output columns of a head."""
-        start = sum(self.head_widths[:head])
-        return slice(start, start + self.head_widths[head])
-
     def num_outputs(self, graph: Graph) -> int:
         """Return the number of outputs of the module, from a forward pass in evaluation mode."""
         self.to(graph.device).eval()
@@ -290,6 +285,8 @@ class PlainObjective(Objective):
             assert isinstance(self.model, PlainModel)
             out = functional_call(self.model, params, (x, graph.edge_index))
             self.model.check_outputs(out.size(1))
-            of_heads = [out[:, self.model.columns(head)] for head in self.heads]
+            widths = self.model.head_widths
+            columns = out[:, : sum(widths)].split(widths, dim=1)
+            of_heads = [columns[head] for head in self.heads]
         width = max(out.size(1) for out in of_heads)
         return torch.stack([F.pad(out, (0, width - out.size(1)), value=MASKED) for out in of_heads], dim=1)

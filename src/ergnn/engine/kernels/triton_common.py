@@ -114,10 +114,7 @@ def gather(
     at = (rows * (H * W) + (h * W)[None, :])[:, :, None] + c[None, None, :]
     valid = ((h < H)[:, None] & (c < W)[None, :])[None, :, :]
     if DROP:
-        if EVEN:
-            x = tl.load(X + at, mask=kept[:, :, None], other=0.0)
-        else:
-            x = tl.load(X + at, mask=kept[:, :, None] & valid, other=0.0)
+        x = tl.load(X + at, mask=kept[:, :, None] if EVEN else kept[:, :, None] & valid, other=0.0)
     elif EVEN:
         x = tl.load(X + at)
     else:

@@ -99,8 +99,8 @@ def output(
     ad = tl.load(AD + at * H + h, mask=h < H, other=0.0)
     key = tl.load(KEY)
     high, narrow = bound(LOW, HIGH, h, H, NARROW)
-    own = tl.load(M + s.to(tl.int64) * H + h, mask=h < tl.where(narrow, 0, H), other=0.0)
-    m = leaky(tl.where(narrow, high, own) + ad, SLOPE)
+    largest = tl.load(M + s.to(tl.int64) * H + h, mask=h < tl.where(narrow, 0, H), other=0.0)
+    m = leaky(tl.where(narrow, high, largest) + ad, SLOPE)
     total, share = tl.zeros([V, HP], tl.float32), tl.zeros([V, HP], tl.float32)
     acc, accp = tl.zeros([V, HP, N], tl.float32), tl.zeros([V, HP, N], tl.float32)
     acc2, accp2 = tl.zeros([V, HP, N], tl.float32), tl.zeros([V, HP, N], tl.float32)
@@ -320,8 +320,8 @@ def _gradient_step(
         ad = gather_heads(RECORD, i, h, H, HP, 3 * H, BIG)
         d = gather_heads(RECORD + H, i, h, H, HP, 3 * H, BIG)
         at = (i.to(tl.int64) if BIG else i) * (3 * H) + h[None, :]
-        own = tl.load(RECORD + 2 * H + at, mask=(h < tl.where(narrow, 0, H))[None, :], other=0.0)
-        lse = tl.where(narrow, leaky(high[None, :] + ad, SLOPE), own)
+        stored = tl.load(RECORD + 2 * H + at, mask=(h < tl.where(narrow, 0, H))[None, :], other=0.0)
+        lse = tl.where(narrow, leaky(high[None, :] + ad, SLOPE), stored)
     score = a[None, :] + ad
     alpha = tl.where(ok, power(leaky(score, SLOPE) - lse), 0.0)
     dot = tl.sum(g * z[None, :, :], 2)
@@ -351,9 +351,9 @@ def sources(
     h, c = tl.arange(0, HP), tl.arange(0, N)
     v = lanes(V, HP)
     at = row.to(tl.int64)
-    own = Z + at * (H * C) + h[:, None] * C + c[None, :]
-    z = tl.load(own, mask=(h < H)[:, None] & (c < C)[None, :], other=0.0)
-    z2 = tl.load(own + N, mask=(h < H)[:, None] & (c + N < C)[None, :], other=0.0)
+    place = Z + at * (H * C) + h[:, None] * C + c[None, :]
+    z = tl.load(place, mask=(h < H)[:, None] & (c < C)[None, :], other=0.0)
+    z2 = tl.load(place + N, mask=(h < H)[:, None] & (c + N < C)[None, :], other=0.0)
     a = tl.load(AS + at * H + h, mask=h < H, other=0.0)
     key = tl.load(KEY)
     high, narrow = bound(LOW, HIGH, h, H, NARROW)

@@ -25,8 +25,8 @@ ENTRIES = 32
 def _tile(X, START, KEY, model, r, f, features: tl.constexpr, limit):
     """Load entries of dense features with dropout; ``r`` are rows of a model."""
     start, end = tl.load(START + model), tl.load(START + model + 1)
-    there = (r < end - start)[:, None] & (f < features)[None, :]
-    x = tl.load(X + (start + r)[:, None] * features + f[None, :], mask=there, other=0.0)
+    inside = (r < end - start)[:, None] & (f < features)[None, :]
+    x = tl.load(X + (start + r)[:, None] * features + f[None, :], mask=inside, other=0.0)
     return tl.where(keeps_entry(r[:, None] * features + f[None, :], tl.load(KEY + model), limit), x, 0.0)
 
 
@@ -82,12 +82,12 @@ def _sparse(
     total = tl.zeros([E, N], tl.float32)
     for at in range(begin, end, E):
         e = at + tl.arange(0, E)
-        there = e < end
-        col = tl.load(COL + e, mask=there, other=0)
-        value = tl.load(VALUE + e, mask=there, other=0.0)
+        inside = e < end
+        col = tl.load(COL + e, mask=inside, other=0)
+        value = tl.load(VALUE + e, mask=inside, other=0.0)
         model = (row + tl.zeros_like(col)) // features if BY_ROW else col // features
-        key = tl.load(KEY + model, mask=there, other=0)
-        kept = there & keeps_entry(tl.load(POSITION + e, mask=there, other=0), key, limit)
+        key = tl.load(KEY + model, mask=inside, other=0)
+        kept = inside & keeps_entry(tl.load(POSITION + e, mask=inside, other=0), key, limit)
         h = tl.load(H + col[:, None] * width + o[None, :], mask=kept[:, None] & (o < width)[None, :], other=0.0)
         total += value[:, None] * h
     tl.store(OUT + row * width + o, tl.sum(total, 0) * scale, mask=o < width)

@@ -39,8 +39,8 @@ def _sum(
     total = tl.sum(acc, 0)
     at = row.to(tl.int64)
     if LOOPS:
-        own = tl.load(X + at * width + f, mask=f < width, other=0.0)
-        total += tl.where(tl.load(ROWPTR + at) == begin, own, 0.0)
+        loop = tl.load(X + at * width + f, mask=f < width, other=0.0)
+        total += tl.where(tl.load(ROWPTR + at) == begin, loop, 0.0)
     if slot < 0:
         tl.store(OUT + at * width + f, total, mask=f < width)
     else:
@@ -51,10 +51,10 @@ def _sum(
 def _sum_short(ROWPTR, COL, X, OUT, rows, width, R: tl.constexpr, B: tl.constexpr, LOOPS: tl.constexpr):
     r = tl.program_id(0) * R + tl.arange(0, R)
     f = tl.program_id(1) * B + tl.arange(0, B)
-    there, valid = r < rows, (f < width)[None, :]
-    begin = tl.load(ROWPTR + r, mask=there, other=0)
-    size = tl.load(ROWPTR + r + 1, mask=there, other=0) - begin
-    own = r.to(tl.int64)[:, None] * width + f[None, :]
+    inside, valid = r < rows, (f < width)[None, :]
+    begin = tl.load(ROWPTR + r, mask=inside, other=0)
+    size = tl.load(ROWPTR + r + 1, mask=inside, other=0) - begin
+    place = r.to(tl.int64)[:, None] * width + f[None, :]
     total = tl.zeros([R, B], tl.float32)
     for e in range(0, tl.max(size, 0)):
         j = tl.load(COL + begin + e, mask=e < size, other=0)
@@ -64,8 +64,8 @@ def _sum_short(ROWPTR, COL, X, OUT, rows, width, R: tl.constexpr, B: tl.constexp
         at = j.to(tl.int64)[:, None] * width + f[None, :]
         total += tl.load(X + at, mask=ok[:, None] & valid, other=0.0)
     if LOOPS:
-        total += tl.load(X + own, mask=there[:, None] & valid, other=0.0)
-    tl.store(OUT + own, total, mask=there[:, None] & valid)
+        total += tl.load(X + place, mask=inside[:, None] & valid, other=0.0)
+    tl.store(OUT + place, total, mask=inside[:, None] & valid)
 
 
 @triton.jit
