@@ -28,7 +28,7 @@ from ergnn.config.errors import FolderError, InputError
 from ergnn.data.partial import Array, LabeledGraph, LocalGraph, PartialGraph, read_subgraph
 from ergnn.data.structure import HOPS
 from ergnn.engine.hardware import find_device
-from ergnn.folder.database import VISIBLE, damaged, drop_cache, get_tensors, insert, put_blob, select
+from ergnn.folder.database import VISIBLE, Row, damaged, drop_cache, get_tensors, insert, put_blob, select
 from ergnn.folder.graph import AMONG, StoredGraph, json_list
 from ergnn.folder.settings import Settings
 from ergnn.replay.buffer import Experience, ExperienceBuffer
@@ -116,9 +116,10 @@ class SolvedLearner:
         dtype = working_dtype(graph.num_nodes, graph.num_features)
         hops = max(each.num_hops for each in maps) + graph.structural * HOPS
         changed = [] if self.settings.directed else changed_within(graph, self._version, hops)
-        layout = f"{head.sketched} {dtype} {graph.encoding}".strip()
-        width, given = head.sketched or graph.num_features, (graph, self._version, changed, layout, nodes)
-        cached = [CachedRows(*given, each, each.num_blocks * width + 1, dtype) for each in maps]
+        stored: Row = (1, self._version, f"{head.sketched} {dtype} {graph.encoding}".strip())
+        width = head.sketched or graph.num_features
+        empty = [torch.empty(len(nodes), each.num_blocks * width + 1, dtype=dtype) for each in maps]
+        cached = [CachedRows(graph, stored, changed, nodes, *each) for each in zip(maps, empty, strict=True)]
         local, features = self._features(graph, nodes[~np.logical_and.reduce([each.loadable for each in cached])], maps)
         rows = [lambda asked, f=each: f.rows(local.local_ids(asked).to(self.device)) for each in features]
         ids, classes = name_hashes(graph, train).to(self.device), torch.from_numpy(labels).to(self.device)
@@ -245,41 +246,30 @@ class CachedRows:
 
     Args:
         graph: the graph of the next version.
-        base: the version before, whose rows are stored.
+        key: row of the table ``row_cache``: version before, and what else rows depend on; others are not used.
         changed: nodes within 0, 1, … hops of what changed since then; empty if that is unknown.
-        layout: what else the rows depend on: rows of another layout are not used.
         nodes: the nodes, ascending.
         feature_map: the map.
-        width: number of columns.
-        dtype: precision.
+        rows: to be filled: rows of the nodes in ``present``.
 
     Attributes:
         is_stored: whether rows are stored: if the update leaves enough of them as they are.
         loadable: rows of the version before that still hold.
-        rows: rows of the nodes in ``present``.
     """
 
     def __init__(
-        self,
-        graph: StoredGraph,
-        base: int,
-        changed: list[Array],
-        layout: str,
-        nodes: Array,
-        feature_map: FeatureMap,
-        width: int,
-        dtype: torch.dtype,
+        self, graph: StoredGraph, key: Row, changed: list[Array], nodes: Array, feature_map: FeatureMap, rows: Tensor
     ) -> None:
-        self.connection, self.layout, self.nodes, self.name = graph.connection, layout, nodes, feature_map.name
+        self.connection, self.key, self.nodes, self.name = graph.connection, key, nodes, feature_map.name
         query = "SELECT node FROM phi WHERE map = ? ORDER BY node"  # by the index alone, without reading the rows
-        valid = select(self.connection, "row_cache") == [(1, base, layout)]
-        stored = self.connection.execute(query, (self.name,)).fetchall() if valid else []
+        is_valid = select(self.connection, "row_cache") == [key]
+        stored = self.connection.execute(query, (self.name,)).fetchall() if is_valid else []
         unchanged = np.zeros(len(nodes), bool)
         if feature_map.num_hops < len(changed):
             unchanged = ~np.isin(nodes, changed[feature_map.num_hops])
         self.is_stored = len(nodes) > 0 and bool(unchanged.mean() >= MIN_UNCHANGED)
         self.loadable = np.isin(nodes, np.array(stored, np.int64)) & unchanged
-        self.rows, self.present = torch.empty(len(nodes), width, dtype=dtype), np.zeros(len(nodes), bool)
+        self.rows, self.present = rows, np.zeros(len(nodes), bool)
 
     def fetch(self, mask: Array, compute: Callable[[Array], Tensor]) -> Tensor:
         """Return the rows of some nodes, read or computed by a function of nodes."""
@@ -314,7 +304,7 @@ def write_rows(connection: sqlite3.Connection, cached: Sequence[CachedRows], ver
         computed = np.flatnonzero(each.present & ~each.loadable)
         rows = zip(each.nodes[computed].tolist(), each.rows[computed].cpu().numpy(), strict=True)
         insert(connection, "phi", ((name, node, row.tobytes()) for node, row in rows), "REPLACE")
-    insert(connection, "row_cache", [(1, version, cached[0].layout)], "REPLACE")
+    insert(connection, "row_cache", [(1, version, cached[0].key[2])], "REPLACE")
 
 
 def name_hashes(graph: LabeledGraph, nodes: Array) -> Tensor:
