@@ -53,14 +53,18 @@ class MemoryMethod(Method, ABC):
         self.buffer: ExperienceBuffer = ExperienceBuffer(replay, hops)
 
     def check(self, task: Task) -> None:
-        """Raise an error if a class has fewer than e training nodes, unless all of them may be kept."""
+        """Raise an error if a class has fewer than e training nodes, or if the nodes could not be replayed."""
         for c, count in task.train_counts.items():
             if count < (1 if self.scarce == "keep" else self.per_class):
                 raise InputError(
                     f"{task.name}: class {c} has {count} training node(s), fewer than per_class (e) = "
                     f"{self.per_class}; scarce='keep' (--scarce keep) remembers all nodes of such a class"
                 )
-        self.buffer.check(task)
+        if task.own_graph and self.buffer.replay == "live":
+            raise InputError(
+                f"replay is 'live', but {task.name} has its own graph, which is unavailable to later tasks; use "
+                "'isolated' or 'ego'"
+            )
 
     def parts(self, learner: LearnerView, task: Task) -> list[Examples]:
         """Return the examples of the task, then those of each experience in the buffer, in one graph."""

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from ergnn.config.errors import InputError, check_at_least, check_choice
 from ergnn.data.graph import UNLABELED, Graph
-from ergnn.data.stream import Task
 from ergnn.engine.adjacency import adjacency_of
 
 Array = NDArray[Any]
@@ -103,14 +102,6 @@ class ExperienceBuffer:
     @property
     def nbytes(self) -> int:
         return sum(one.nbytes for one in self.experiences)
-
-    def check(self, task: Task) -> None:
-        """Raise an error if the nodes of a task could not be replayed."""
-        if task.own_graph and self.replay == "live":
-            raise InputError(
-                f"replay is 'live', but {task.name} has its own graph, which is unavailable to later tasks; use "
-                "'isolated' or 'ego'"
-            )
 
     def add(
         self, graph: Graph, task: int, nodes: Tensor, scores: Tensor, extras: Mapping[str, Tensor] | None = None
