@@ -10,17 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from doc_blocks import ROOT, SHELL, blocks
+from doc_blocks import ROOT
 from ergnn.config.errors import InputError
 from ergnn.folder import LearnerFolder
 
 PAGE = ROOT / "docs" / "tutorial.md"
 SCRIPT = ROOT / "examples" / "growing" / "tutorial.py"
 FILES = ("after-1.csv", "after-5.csv", "after-5-all.csv", "all.csv")
-COMMANDS = {
-    *("init", "observe", "predict", "evaluate", "inspect", "explain", "audit", "suggest"),
-    *("rollback", "forget", "export"),
-}
 
 
 def environment() -> dict[str, str]:
@@ -48,14 +44,6 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ran = subprocess.run([sys.executable, SCRIPT], cwd=folder, env=environment(), capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout[-2000:] + ran.stderr[-2000:]
     return folder
-
-
-def test_the_page_has_five_updates_and_every_command() -> None:
-    commands = [line for block in blocks(PAGE) if block.language in SHELL for line in block.commands]
-    assert {line[0] for line in commands} == COMMANDS
-    files = {line[line.index("--nodes") + 1] for line in commands if line[0] == "observe"}
-    assert files == {f"nodes-{week}.csv" for week in range(1, 6)}
-    assert all(block.reason is None for block in blocks(PAGE))
 
 
 def test_most_labels_are_missing(done: Path) -> None:

@@ -7,11 +7,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
+
+from ergnn.folder import LearnerFolder
 
 SECONDS = 300.0
 """How long tests wait for something that must happen."""
@@ -22,6 +26,35 @@ def wait_for(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+def writers(root: Path) -> list[int]:
+    """The processes of writers that work on a folder, as the system lists them."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"ergnn.serve.writer" in words and str(root).encode() in words:
+            found.append(int(path.parent.name))
+    return found
+
+
+def check_answers(folder: LearnerFolder, ids: list[str], answers: Iterable[tuple[int, dict[str, Any]]]) -> set[int]:
+    """Predictions are those of the version that they name, which clients see in order; returns the versions."""
+    truth, newest = dict[int, Any](), Counter[int]()
+    for client, answer in answers:
+        version = answer["version"]
+        assert version >= newest[client], "a client never sees an older version again"
+        newest[client] = version
+        if version not in truth:
+            truth[version] = next(folder.predict(ids, version=version))
+        known = [row for row in answer["predictions"] if row["id"] in ids]
+        expected = truth[version][2][[ids.index(row["id"]) for row in known]]
+        assert answer["classes"] == truth[version][1]
+        np.testing.assert_allclose([row["probabilities"] for row in known], expected.tolist(), atol=2e-6, rtol=0)
+    return set(truth)
 
 
 class Server:
@@ -68,11 +101,6 @@ class Server:
         """An update, once it is finished."""
         self.wait_for(lambda: self.client.get(f"/updates/{number}").json()["state"] in ("done", "failed"))
         return dict(self.client.get(f"/updates/{number}").json())
-
-    def writers(self) -> list[int]:
-        """The processes of the writer."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
-        return [int(number) for number in children.split()]
 
     def memory(self) -> int:
         """The largest resident memory so far, in bytes."""

@@ -1,8 +1,9 @@
 """SIGKILL in the middle of an update: it goes on after a restart, or never was; nothing else changes."""
 
+import os
 import shutil
+import signal
 import socket
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from ergnn.data.tables import read_edges, read_nodes
 from ergnn.folder import LearnerFolder
 from folder.growing import make_updates, quick, tables, write_tables
-from serve.running import Server, wait_for
+from serve.running import Server, wait_for, writers
 
 SAME = ("blobs", "remembered", "classes", "nodes", "labels", "adjacency", "settings")
 
@@ -44,19 +45,6 @@ def rows(root: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     return Scene(tmp_path_factory.mktemp("kill"))
-
-
-def writers(root: Path) -> str:
-    """The processes that work on a folder, as the system lists them."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"ergnn.serve.writer" in words and str(root).encode() in words:
-            found.append(path.parent.name)
-    return " ".join(found)
 
 
 SLOW = [pytest.param(epoch, marks=pytest.mark.slow) for epoch in (0, 1, 80, 120, 145)]
@@ -111,8 +99,7 @@ def test_a_writer_that_dies_is_started_again(scene: Scene, tmp_path: Path) -> No
     server = Server(root)
     number = scene.upload(server)
     server.wait_for(lambda: server.client.get(f"/updates/{number}").json().get("epoch", 0) >= 5)
-    (writer,) = writers(root).split()
-    subprocess.run(["kill", "-9", writer], check=True)
+    os.kill(*writers(root), signal.SIGKILL)
     update = server.finished(number)
     assert (update["state"], update["attempts"]) == ("done", 2)
     server.close()

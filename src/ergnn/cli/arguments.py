@@ -48,8 +48,7 @@ def _run(commands: Any) -> None:
     option(shown, "--json", "", "print one JSON object instead of the table")
     option(shown, "--latex", "", "print LaTeX tables (booktabs) instead of text")
     option(parser, "--plot", "FILE.svg|png|pdf", "plot the accuracy after each task to a file")
-    text = "store each run, for `ergnn runs` and `ergnn report`; stored runs are not repeated"
-    option(parser, "--store", "DIR|FILE|URL", text)
+    option(parser, "--store", "DIR|FILE|URL", "store each run, for `ergnn report`; stored runs are not repeated")
     _threads(parser)
     option(parser, "--checkpoint", "DIR", "save the state of each seed after each task; resume from saved states")
     option(parser, "--download", "", "download missing data sets (ERGNN_DOWNLOAD=1)")
@@ -73,8 +72,7 @@ def _reproduce(commands: Any) -> None:
     text = "run the paper's tables and figures, a class-incremental table, and tables published by others"
     parser = _add(commands, "reproduce", "lab.reproduce", text, RESUME)
     choices = (*RESULTS, *PUBLISHED, "all")
-    text = "result to reproduce; all: every result of the paper"
-    parser.add_argument("result", choices=choices, metavar="|".join(choices), help=text)
+    parser.add_argument("result", choices=choices, metavar="|".join(choices), help="all: every result of the paper")
     _grid(parser, Options)
 
 
@@ -88,17 +86,14 @@ def _grid(parser: Any, settings: Any) -> None:
     option(parser, "--out", "DIR", "write results to a folder", "results")
     option(parser, "--store", "FILE|URL", "store runs in a file or postgresql://… (default: OUT/runs.sqlite)")
     option(parser, "--engine", "local|ray", "run local processes or tasks on a Ray cluster", "local")
-    text = "address of the Ray cluster (default: RAY_ADDRESS, or a new local cluster)"
-    option(parser, "--address", "HOST:PORT", text)
+    option(parser, "--address", "HOST:PORT", "address of the Ray cluster (default: RAY_ADDRESS, or a new one)")
     option(parser, "--task-cpus", "X", "cores per batch of runs on Ray (default: 1)")
-    text = "GPUs per batch of runs on Ray, e.g. 0.25 (default: 1 with cuda, otherwise 0)"
-    option(parser, "--task-gpus", "X", text)
+    option(parser, "--task-gpus", "X", "GPUs per batch of runs on Ray (default: 1 with cuda, otherwise 0)")
     option(parser, "--quiet", "", "print no progress lines")
 
 
 def _compare(commands: Any) -> None:
-    text = "compare methods at equal memory, with equal search; rank them"
-    parser = _add(commands, "compare", "lab.compare", text, RESUME)
+    parser = _add(commands, "compare", "lab.compare", "compare methods at equal memory, with equal search", RESUME)
     option(parser, "--no-run", "", "write tables of stored runs only")
     option(parser, "--batch", "N", "train N seeds together (default: 10)", type=count)
     _grid(parser, CompareOptions)
@@ -113,10 +108,8 @@ def _runs(commands: Any) -> None:
     option(parser, "--csv", "FILE", "write one line per run to a CSV file; - is standard output")
     option(parser, "--json", "", "print all stored data as JSON")
 
-    text = "write an HTML page with the tables and figures of a run store"
-    parser = _add(commands, "report", "lab.report", text)
-    text = "write an HTML page, or only tables if the name ends in .md, .tex or .txt"
-    option(parser, "-o --out", "FILE", text, "report.html")
+    parser = _add(commands, "report", "lab.report", "write an HTML page with the tables and figures of a run store")
+    option(parser, "-o --out", "FILE", "file to write; only tables if it ends in .md, .tex or .txt", "report.html")
     _store(parser)
     option(parser, "--title", "TEXT", "title of the page (default: derived from its content)")
     option(parser, "--figures", "DIR", "also write the figures as SVG files, and PDF if it can be made")
@@ -132,10 +125,8 @@ def _threads(parser: Any) -> None:
 
 
 def _demo(commands: Any) -> None:
-    text = "learn an example table week by week, and predict, score and forget"
-    parser = _add(commands, "demo", "demo.demo", text)
-    text = "create this folder for all files (default: ergnn-demo)"
-    parser.add_argument("folder", metavar="DIR", nargs="?", default="ergnn-demo", help=text)
+    parser = _add(commands, "demo", "demo.demo", "learn an example table week by week, and predict, score and forget")
+    parser.add_argument("folder", metavar="DIR", nargs="?", default="ergnn-demo", help="folder to create for all files")
     option(parser, "--customers", "N", "number of customers in the tables", 2000, type=count)
 
 
@@ -158,8 +149,7 @@ def _folder(commands: Any) -> None:
     add_options(parser, [replace(o, default=TASK_UNKNOWN.get(o.name, o.default)) for o in options], FIXED)
     parser.default_method = TASK_UNKNOWN["method"]
 
-    text = "check a certificate of `ergnn forget --purge --certificate` again"
-    parser = _add(commands, "verify", "folder.verify_command", text)
+    parser = _add(commands, "verify", "folder.verify_command", "check a certificate of `ergnn forget` again")
     parser.add_argument("certificate", metavar="FILE.json", help="the certificate")
     parser.add_argument("folder", metavar="DIR", help="the learner's folder")
     _threads(parser)
@@ -194,15 +184,13 @@ def _observe(commands: Any) -> None:
     option(parser, "--quiet", "", "print only errors")
     add_columns(parser)
 
-    text = "remove nodes from the graph, the memory and the model"
-    parser = _on_folder(commands, "forget", text, "json", "threads")
+    parser = _on_folder(commands, "forget", "remove nodes from graph, memory and model", "json", "threads")
     option(parser, "--nodes", "FILE", "file with the ids of the nodes to remove (optional with --purge)")
     option(parser, "--id-column", "NAME", "name of the id column (default: id)")
     option(parser, "--retrain", "", "retrain on all updates without these nodes")
     text = "delete older versions and waiting updates that contain the nodes, or any that were forgotten before"
     option(parser, "--purge", "", text)
-    text = "after a purge, search all files, check the model, and certify both"
-    option(parser, "--certificate", "FILE.json", text)
+    option(parser, "--certificate", "FILE.json", "after a purge, search all files, check the model, certify both")
 
 
 def add_columns(parser: argparse.ArgumentParser) -> None:
@@ -212,8 +200,7 @@ def add_columns(parser: argparse.ArgumentParser) -> None:
         option(group, f"--{name}-column", "NAME", f"name of the {name} column (default: {name})")
     text = "names or patterns of the feature columns, e.g. 'x_*' (default: features or feature_*, or all others)"
     option(group, "--feature-columns", "NAME,…", text)
-    text = "ignore a column (may be repeated)"
-    group.add_argument("--ignore-column", metavar="NAME", action="append", default=[], help=text)
+    option(group, "--ignore-column", "NAME", "ignore a column (may be repeated)", [], action="append")
     option(group, "--keep-na-labels", "", "read NaN, nan, NA, <NA>, null and None as labels, not as missing")
 
 
@@ -230,15 +217,13 @@ def _predict(commands: Any) -> None:
 
 def _scores(commands: Any) -> None:
     shared, offline = ("version", "json", "threads"), "also train a new network on the labels of all updates at once"
-    text = "measure accuracy on the held-out nodes of every update"
-    parser = _on_folder(commands, "evaluate", text, *shared)
+    parser = _on_folder(commands, "evaluate", "measure accuracy on the held-out nodes of every update", *shared)
     option(parser, "--task-known", "", "predict among the classes of a node's own update (default: all classes)")
     option(parser, "--per-class", "", "also show recall, precision and F1 per class")
     option(parser, "--confusion", "", "also show the confusion matrix")
     option(parser, "--offline", "", f"{offline}, and show its accuracy")
 
-    text = "show accuracy, forgetting, memory, size and versions of a learner"
-    parser = _on_folder(commands, "inspect", text, *shared)
+    parser = _on_folder(commands, "inspect", "show accuracy, forgetting, memory, size and versions", *shared)
     option(parser, "-o --out", "FILE.html", "write an HTML page instead of printing text")
     option(parser, "--all", "", f"list all stored nodes and all classes (default: {MAX_ROWS} of each)")
     option(parser, "--check", "", "only verify all checksums and the structure of the database")
@@ -246,23 +231,23 @@ def _scores(commands: Any) -> None:
 
 
 def _why(commands: Any) -> None:
+    """Add the commands that need a closed form."""
     shared = ("version", "json", "threads")
-    text = "show which labels and features gave nodes their class (closed form only)"
-    parser = _on_folder(commands, "explain", text, *shared)
+    parser = _on_folder(
+        commands, "explain", "show which labels and features gave nodes their class (closed form)", *shared
+    )
     option(parser, "--nodes", "FILE", "file with the ids of nodes of the graph", required=True)
     option(parser, "-o --out", "FILE.html", "write an HTML page instead of printing text")
     option(parser, "--count", "N", "list N labeled nodes and N columns", 10, type=count)
     add_columns(parser)
 
-    text = "list training labels that look wrong to all others (closed form only)"
-    parser = _on_folder(commands, "audit", text, *shared)
+    parser = _on_folder(commands, "audit", "list training labels that look wrong to all others (closed form)", *shared)
     option(parser, "--count", "N", "list N labels", 20, type=count)
     option(parser, "-o --out", "FILE.csv", "write all labels to a file instead, in this order")
     text = "give this share of the labels another class first, in memory only, and report how many are found"
-    option(parser, "--plant", "SHARE", text, 0.0, type=float)
+    option(parser, "--plant", "X", text, 0.0)
 
-    text = "list unlabeled nodes whose labels would help most (closed form only)"
-    parser = _on_folder(commands, "suggest", text, *shared)
+    parser = _on_folder(commands, "suggest", "list unlabeled nodes whose labels would help most (closed form)", *shared)
     option(parser, "--count", "N", "list N nodes", 50, type=count)
     option(parser, "--among", "FILE", "file with ids to choose among (default: all)", dest="nodes")
     text = "variance: reduce the variance of all predictions most; margin: two classes are about as probable; random"
@@ -275,6 +260,5 @@ def _serve(commands: Any) -> None:
     parser = _on_folder(commands, "serve", "serve predictions and take updates over HTTP", "threads")
     option(parser, "--host", "HOST", "address to bind; others than this machine's own need a token", "127.0.0.1")
     option(parser, "--port", "N", "port to bind; 0: any", 8000)
-    text = "file with the token that requests must bring (default: $ERGNN_TOKEN, if set)"
-    option(parser, "--token-file", "FILE", text)
+    option(parser, "--token-file", "FILE", "file with the token that requests must bring (default: $ERGNN_TOKEN)")
     add_options(parser.add_argument_group("limits on requests"), field_options(ServeLimits), prefix="max_")

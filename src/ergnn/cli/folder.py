@@ -37,8 +37,8 @@ def folder_of(args: argparse.Namespace) -> LearnerFolder:
 def read_tables(args: argparse.Namespace, limits: Limits) -> tuple[NodeTable | None, EdgeTable | None]:
     """Read nodes and edges from the files of the options, with the columns that the options name."""
     named = {name: getattr(args, f"{name}_column") for name in NAMED_COLUMNS}
-    features = [name.strip() for name in args.feature_columns.split(",")] if args.feature_columns else None
-    columns = Columns(**named, features=features, ignore=args.ignore_column, keep_na_labels=args.keep_na_labels)
+    more = {"features": args.feature_columns, "ignore": args.ignore_column, "keep_na_labels": args.keep_na_labels}
+    columns = Columns(**named, **more)
     nodes, edges, graph = (getattr(args, name, None) for name in ("nodes", "edges", "graph"))
     if graph and (nodes or edges):
         raise InputError("--graph is one file with nodes and edges; it excludes --nodes and --edges")
@@ -156,7 +156,7 @@ def predict_command(args: argparse.Namespace) -> None:
     folder = folder_of(args)
     nodes, edges = read_tables(args, folder.settings.limits)
     assert nodes is not None
-    classes = args.classes.split(",") if args.classes else None
+    classes = args.classes
     if args.update is not None:
         with folder.snapshot(args.version) as snapshot:
             classes = snapshot.classes_of(args.update - 1)

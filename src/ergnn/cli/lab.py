@@ -165,7 +165,7 @@ def runs(args: argparse.Namespace) -> None:
     from ergnn.lab.statistics import MEASURES
     from ergnn.lab.store import RunStore
 
-    filters: dict[str, Any] = {name: getattr(args, name).split(",") for name in RUN_FILTERS if getattr(args, name)}
+    filters: dict[str, Any] = {name: getattr(args, name) for name in RUN_FILTERS if getattr(args, name)}
     if args.seed is not None:
         filters["seed"] = args.seed
     with RunStore(store_path(args.store), create=False) as store:

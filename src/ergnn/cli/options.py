@@ -43,7 +43,7 @@ def count(text: str) -> int:
     return int(text)
 
 
-TYPES = {"N": int, "X": float}
+TYPES = {"N": int, "X": float, "NAME,…": names}
 """Types of the values of options, by metavar."""
 
 
@@ -53,7 +53,7 @@ def option(parser: Any, flags: str, metavar: str, text: str, default: Any = None
     A metavar such as ``local|ray`` is a list of choices.
     """
     if metavar:
-        text += "" if default is None else f" (default: {default})"
+        text += f" (default: {default})" if default or default == 0 else ""
         choices = metavar.split("|") if "|" in metavar and metavar.islower() else None
         settings = {"metavar": metavar, "type": TYPES.get(metavar), "default": default, "choices": choices, **settings}
     else:

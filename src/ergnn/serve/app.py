@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import PurePath
 from typing import Annotated, Any
 
@@ -49,16 +48,8 @@ UPLOAD = {"requestBody": {"required": True, "content": {kind: {"schema": body} f
 def make_app(service: Service, token: str | None = None) -> FastAPI:
     """Create the application; ``token`` is required in every request, if given."""
 
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await service.start()
-        try:
-            yield
-        finally:
-            await service.stop()
-
     app = FastAPI(
-        title="ergnn", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None, responses=ERRORS,
+        title="ergnn", version=__version__, lifespan=service.running, docs_url=None, redoc_url=None, responses=ERRORS,
         summary="Predictions, updates and versions of a learner's folder.",
     )  # fmt: skip
     app.add_middleware(Guard, limits=service.limits, token=token, metrics=service.metrics)

@@ -6,8 +6,9 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -53,25 +54,26 @@ class Service:
         self._digests: set[str] = set()
         self._live: LiveWatch | None = None
         self._watching = False
-        self._tasks: list[asyncio.Task[None]] = []
         self._answers, self._loads = ThreadPoolExecutor(2, "answer"), ThreadPoolExecutor(1, "load")
         self._wake, self._swapping = asyncio.Event(), asyncio.Lock()
         self._writer = Writer(root, self.limits.tables, plugins, self.spool.learning_lock.fileno())
 
-    async def start(self) -> None:
+    @asynccontextmanager
+    async def running(self, app: object) -> AsyncIterator[None]:
+        """Learn updates while an application runs; an unfinished one continues when the folder is served again."""
         self._swap(self.served)
         self.metrics.waiting.set_function(lambda: len(self.spool.unfinished()))
-        self._tasks = [asyncio.create_task(work()) for work in (self._write, self._watch)]
-
-    async def stop(self) -> None:
-        """Stop the writer; its job continues when the folder is served again."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._writer.close()
-        self._answers.shutdown(wait=False, cancel_futures=True)
-        self._loads.shutdown(wait=True, cancel_futures=True)
-        self.spool.close()
+        tasks = [asyncio.create_task(work()) for work in (self._write, self._watch)]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._writer.close()
+            self._answers.shutdown(wait=False, cancel_futures=True)
+            self._loads.shutdown(wait=True, cancel_futures=True)
+            self.spool.close()
 
     def without_paths(self, error: object) -> str:
         """A message in one line, without paths of the server."""
