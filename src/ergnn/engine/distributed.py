@@ -34,8 +34,6 @@ from ergnn.engine.losses import Objective, ParamDict
 
 T = TypeVar("T")
 MASK_STEP = 0x9E3779B9
-TIMEOUT = 600.0
-"""Seconds after which an unresponsive rank counts as lost (a killed one is detected at once)."""
 LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out", "timed out", "timeout")
 """Messages of gloo when another rank is lost."""
 
@@ -114,14 +112,14 @@ def launched_first() -> bool:
 
 
 @contextmanager
-def joined(device: str = "cpu", timeout: float = TIMEOUT) -> Iterator[Ranks | None]:
+def joined(device: str = "cpu", timeout: float = 600.0) -> Iterator[Ranks | None]:
     """Context manager that joins the launched process group; yields None for a single process.
 
     If a rank is lost or unresponsive, all others raise a :class:`RanksError`.
 
     Args:
         device: ``cpu``, or ``cuda`` to assign the GPUs of a machine to its ranks in turn.
-        timeout: seconds to wait for an unresponsive rank.
+        timeout: seconds after which an unresponsive rank counts as lost (a killed one is detected at once).
     """
     global _current
     if not launched():

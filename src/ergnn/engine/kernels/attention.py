@@ -14,11 +14,6 @@ from ergnn.engine.kernels import runs_on_triton, torch_attention
 from ergnn.engine.kernels.links import Links
 from ergnn.engine.kernels.torch_attention import Edges
 
-NO_HESSIAN = (
-    "attention over a graph of this size has no second derivatives; use curvature='gauss-newton', which needs only "
-    "first derivatives"
-)
-
 
 def attention(
     z: Tensor, a_src: Tensor, a_dst: Tensor, links: Links, slope: float = 0.2, key: Tensor | None = None, p: float = 0.0
@@ -80,7 +75,10 @@ class _Fixed(Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
-        raise CurvatureError(NO_HESSIAN)
+        raise CurvatureError(
+            "attention over a graph of this size has no second derivatives; use curvature='gauss-newton', which needs "
+            "only first derivatives"
+        )
 
 
 class _Gradients(Function):
