@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -124,7 +125,7 @@ def watch_snapshot(snapshot: Snapshot) -> dict[str, Any]:
     for record in snapshot.records:
         drift = record.get("input_drift")
         if drift is not None:  # refuses what is none
-            drift = Drift(**{**drift, "p": {name: float(p) for name, p in drift["p"].items()}}).to_dict()
+            drift = asdict(Drift(**{**drift, "p": {name: float(p) for name, p in drift["p"].items()}}))
     return {"drift": drift, "calibration": _calibration(snapshot), "unknown": _unknown(snapshot)}
 
 
@@ -149,7 +150,7 @@ def update_drift(snapshot: Snapshot, first_new: int) -> dict[str, Any] | None:
         return None
     both, count = aspects(snapshot, snapshot.graph, np.concatenate(sides), scored), len(sides[0])
     halves = ({name: rows[half] for name, rows in both.items()} for half in (slice(count), slice(count, None)))
-    return drift_test(*halves, seed=snapshot.settings.seed).to_dict()
+    return asdict(drift_test(*halves, seed=snapshot.settings.seed))
 
 
 def sample_nodes(graph: LabeledGraph, rng: np.random.Generator, start: int, stop: int, most: int = SAMPLES) -> Array:

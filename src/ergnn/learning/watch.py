@@ -6,7 +6,7 @@ Drift is tested by permutation, with an exact level: whether new nodes have the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import ceil, inf
 from typing import Any
 
@@ -56,9 +56,6 @@ class Drift:
     alpha: float
     reference: int
     new: int
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def node_aspects(graph: Graph, nodes: Array) -> dict[str, Any]:

@@ -204,7 +204,14 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         if not np.isin(given, allowed).all():
             wrong = given[~np.isin(given, allowed)].tolist()[0]
             raise InputError(f"{what}: label {wrong!r} is not one of classes: {', '.join(map(str, allowed))}")
-        known = self._with_new([] if first else self._known, np.unique(allowed))
+        known, added = [] if first else self._known, np.unique(allowed)
+        earlier = np.array(known)
+        if known and (added.dtype.kind in "biuf") != (earlier.dtype.kind in "biuf"):
+            raise InputError(
+                f"labels are {added.dtype} such as {added.tolist()[0]!r}, but earlier ones were {earlier.dtype} "
+                f"such as {known[0]!r}; use one type"
+            )
+        known = list(dict.fromkeys([*known, *added.tolist()]))  # by class id, in the order of first occurrence
         matrix = self.graph is None and _is_matrix(X)
         learner = self._new_learner(matrix) if first else self.learner_
         task = self._task(learner, graph, chosen, known, given, matrix)
@@ -212,17 +219,6 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         learner.set_graph(None)  # every call has its own graph
         self.learner_, self._known, self.classes_ = learner, known, np.unique(np.array(known))
         return self
-
-    @staticmethod
-    def _with_new(known: list[Any], labels: np.ndarray) -> list[Any]:
-        """Return the labels by class id, in the order of first occurrence, with additional ones."""
-        earlier = np.array(known)
-        if known and (labels.dtype.kind in "biuf") != (earlier.dtype.kind in "biuf"):
-            raise InputError(
-                f"labels are {labels.dtype} such as {labels.tolist()[0]!r}, but earlier ones were {earlier.dtype} "
-                f"such as {known[0]!r}; use one type"
-            )
-        return list(dict.fromkeys([*known, *labels.tolist()]))
 
     def _probabilities(self, graph: Graph, nodes: Tensor, task: int | None) -> np.ndarray:
         probability = self.learner_.predict_proba(nodes, task, graph)
