@@ -8,19 +8,21 @@ import hashlib
 import json
 import time
 from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 from ergnn.folder import LearnerFolder
 from folder.growing import make_update
 
 LEAST = 8
-"""Writes, however long they take."""
+"""Writes, and reads of each reader, however long they take."""
 
 
-def read(send: Connection, root: Path, stop: Path) -> None:
+def read(send: Connection, start: Barrier, root: Path, stop: Path) -> None:
+    start.wait()
     seen: dict[str, list[str]] = {}
     reads, failures = 0, []
-    while not stop.exists():
+    while not stop.exists() or reads + len(failures) < LEAST:
         try:
             with LearnerFolder(root).snapshot() as snapshot:
                 ids = snapshot.graph.names(snapshot.learner.buffer.nodes.numpy())
@@ -38,7 +40,9 @@ def read(send: Connection, root: Path, stop: Path) -> None:
     send.send({"reads": reads, "failures": failures, "seen": seen})
 
 
-def write(send: Connection, root: Path, until: float, stop: Path) -> None:
+def write(send: Connection, start: Barrier, root: Path, seconds: float, stop: Path) -> None:
+    start.wait()
+    until = time.time() + seconds
     folder, writes, count, failures = LearnerFolder(root), 0, 40, []
     while time.time() < until or (writes < LEAST and len(failures) < LEAST):
         try:
