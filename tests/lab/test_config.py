@@ -9,11 +9,8 @@ import pytest
 from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.config.learner_config import PROTOCOLS, LearnerConfig
 from ergnn.config.registry import REQUIRED
-from ergnn.lab.config import LEARNER_FIELDS, RUN_FIELDS, RunConfig, member_config, member_key, read_config
+from ergnn.lab.config import LEARNER_FIELDS, RUN_FIELDS, RunConfig, read_config
 from ergnn.methods import METHODS
-
-KEY_WITHOUT_SCENARIO = "7f4da2916943a63369ac41b8aa12d36e92ab0b81e17964cbfcc00bdda18d0adb"
-"""The key of the first run of ``RunConfig()`` in stores that were written before there were scenarios."""
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -71,11 +68,12 @@ def test_everything_is_resolved_except_for_values_of_the_data_set() -> None:
 def test_a_file_may_set_every_field_with_dashes_or_underscores(tmp_path: Path) -> None:
     lines, tables, values = [], [], {}
     for f in (*RUN_FIELDS, *LEARNER_FIELDS):
-        base = str(f.type).removesuffix(" | None").partition(" | ")[0]
+        base = str(f.type).removesuffix(" | None").partition("[" if "Literal" in str(f.type) else " | ")[0]
         text, values[f.name] = {
             "int": ("3", 3),
             "float": ("0.5", 0.5),
             "str": ('"word"', "word"),
+            "Literal": (f'"{f.default}"', f.default),
             "bool": ("true", True),
             "tuple[int, ...]": ("[5, 5]", [5, 5]),
         }.get(base, ("", {"key": 1}))
@@ -110,9 +108,3 @@ def test_a_scenario_is_a_setting_of_the_run_and_unknown_ones_are_refused(tmp_pat
     assert RunConfig(**read_config(tmp_path / "run.toml")) == RunConfig(scenario="class")
     with pytest.raises(UnknownNameError, match="scenario 'nope'; choose one of: blurred, class, domain, task, time"):
         RunConfig(scenario="nope").check()
-
-
-def test_runs_without_a_scenario_keep_their_keys() -> None:
-    assert "scenario" not in member_config(RunConfig().resolved())
-    assert member_key(RunConfig().resolved(), 0, 0) == KEY_WITHOUT_SCENARIO
-    assert member_key(RunConfig(scenario="task").resolved(), 0, 0) != KEY_WITHOUT_SCENARIO

@@ -42,12 +42,6 @@ def twice(units: Sequence[Unit]) -> Generator[Outcome, None, None]:
         yield computed
 
 
-def elsewhere(units: Sequence[Unit]) -> Generator[Outcome, None, None]:
-    """Like a machine without the data set, which uses a substitute."""
-    for computed in LocalEngine()(units):
-        yield replace(computed, results=[replace(r, data="a substitute") for r in computed.results])
-
-
 def test_a_grid_goes_into_the_store_that_is_named(store_path: str, tmp_path: Path) -> None:
     done = reproduce([FEW], tmp_path / "out", OPTIONS, store=store_path)
     assert (done.done, done.failed) == (2, [])
@@ -118,14 +112,6 @@ def iter_error() -> Iterator[Any]:
     yield
 
 
-def test_results_on_other_data_are_rejected(tmp_path: Path) -> None:
-    done = reproduce([FEW], tmp_path, OPTIONS, engine=elsewhere)
-    assert [outcome.error.partition(" is ")[0] for outcome in done.failed] == ["cora", "cora"]
-    assert done.failed[0].error.endswith("every machine must have the same data")
-    with RunStore(tmp_path / "runs.sqlite") as store:
-        assert len(store) == 0
-
-
 def test_a_store_error_fails_only_its_unit(store_path: str) -> None:
     from lab.test_store import CONFIG, some_result
 
@@ -138,20 +124,6 @@ def test_a_store_error_fails_only_its_unit(store_path: str) -> None:
     assert outcomes[1].error == ""
     with RunStore(store_path) as store:
         assert [run.seed for run in store.runs()] == [1]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--address", "auto"], "address is 'auto'; it is an option of the engine ray; this one is local"),
-        (["--store", "mysql://me@there/runs"], "a run store cannot be at mysql://…"),
-    ],
-)
-def test_bad_options_are_named(
-    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["reproduce", "table2", "--out", str(tmp_path), *options]) == 2
-    assert message in capsys.readouterr().err
 
 
 def test_a_grid_is_not_shared_by_ranks(

@@ -196,6 +196,8 @@ def test_table_1_counts_the_data(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (["--jobs", "0"], "jobs is 0; it must be 1 or more"),
         (["--protocol", "dirty"], "unknown protocol 'dirty'"),
         (["--datasets", "corra"], "unknown dataset 'corra'"),
+        (["--address", "auto"], "address is 'auto'; it is an option of the engine ray; this one is local"),
+        (["--store", "mysql://me@there/runs"], "a run store cannot be at mysql://…"),
     ],
 )
 def test_bad_options_are_named(

@@ -159,7 +159,8 @@ def test_keys_do_not_change() -> None:
     config = RunConfig(dataset="cora", backbone="gat", protocol="paper", split="public").resolved()
     assert member_key(config, 3, 0) == "f16dce80e9a1cf2f1844c9f99c9c8beb62bd0b2f377cd81fd74fa12602862936"
     assert member_key(config, 3, 0) != member_key(config, 3, 1)
-    assert member_key(replace(config, epochs=100), 3, 0) != member_key(config, 3, 0)
+    for other in ({"epochs": 100}, {"scenario": "task"}):
+        assert member_key(replace(config, **other).resolved(), 3, 0) != member_key(config, 3, 0)
 
 
 def test_settings_and_options_at_their_default_do_not_change_keys() -> None:

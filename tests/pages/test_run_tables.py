@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from ergnn.pages.run_tables import accuracy_table, measure_table, run_text
-from ergnn.pages.table import LEAKY, display_width
+from ergnn.pages.table import LEAKY
 
 RESULT: dict[str, Any] = {
     "dataset": "cora",
@@ -116,7 +117,7 @@ def test_the_page_fits_80_columns(tasks: int, nodes: int, score: float, spread: 
             notes=["a long note " * 20],
         )
     )
-    assert max(map(display_width, page.splitlines())) <= 80
+    assert max(map(cell_len, page.splitlines())) <= 80
 
 
 def test_many_tasks_show_the_first_and_the_last() -> None:

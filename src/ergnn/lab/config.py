@@ -13,9 +13,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from ergnn.config.errors import InputError, check_choice
+from ergnn.config.errors import InputError, check_at_least, check_choice
 from ergnn.config.learner_config import (
     EDGES,
     LEFTOVERS,
@@ -36,10 +36,7 @@ WALK_CLASSIFIER: dict[str, Any] = {
 either protocol. (Learning rate and L2 factor were chosen on validation nodes.)
 """
 
-INPUTS = ("features", "deepwalk", "node2vec")
 NAMED_SPLITS = ("auto", "public", "seeded", "validation", "folds", "tuned")
-DENOMINATORS = ("M-1", "M")
-SCORED_NODES = ("test", "val")
 
 KEY_SCHEMA = 2
 """Part of every key. Increment it when the meaning or default of an existing setting or of an option of a method,
@@ -107,10 +104,10 @@ class RunConfig:
     leftover: str | None = None
     classes_per_task: int | None = None
     normalize: bool | None = None
-    input: str = "features"
-    denominator: str = "M-1"
+    input: Literal["features", "deepwalk", "node2vec"] = "features"
+    denominator: Literal["M-1", "M"] = "M-1"
     first_tasks: int | None = None
-    score: str = "test"
+    score: Literal["test", "val"] = "test"
     dataset_options: Mapping[str, Any] = field(default_factory=dict)
     input_options: Mapping[str, Any] = field(default_factory=dict)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
@@ -197,26 +194,16 @@ class RunConfig:
         """Check everything that can be checked without loading data."""
         if self.scenario is not None:
             check_choice("scenario", self.scenario, SCENARIOS)
-        for name, least in (("seeds", 1), ("orders", 1), ("first_seed", 0), ("first_tasks", 1)):
-            value = getattr(self, name)
-            if value is None and name == "first_tasks":
-                continue
-            if not isinstance(value, int) or value < least:
-                raise InputError(f"{name} is {value!r}; it must be {least} or more")
+        for option in field_options(RunConfig):
+            if option.name not in ("learner", "explicit"):
+                option.check(getattr(self, option.name))
+        check_at_least(1, seeds=self.seeds, orders=self.orders, first_tasks=self.first_tasks)
+        check_at_least(0, first_seed=self.first_seed)
         if self.first_seed + self.seeds > 2**31:
             raise InputError(f"first_seed is {self.first_seed}; seeds must be 0 to {2**31 - 1}")
         stream = self.stream_settings
-        for name, value, choices in (
-            ("leftover", stream["leftover"], LEFTOVERS),
-            ("edges", stream["edges"], EDGES),
-            ("input", self.input, INPUTS),
-            ("denominator", self.denominator, DENOMINATORS),
-            ("score", self.score, SCORED_NODES),
-        ):
-            check_choice(name, value, choices)
-        for name in ("dataset_options", "input_options"):
-            if not isinstance(getattr(self, name), Mapping):
-                raise InputError(f"{name} is {getattr(self, name)!r}; it must be a mapping of names to values")
+        check_choice("leftover", stream["leftover"], LEFTOVERS)
+        check_choice("edges", stream["edges"], EDGES)
         if "/" not in stream["split"] and stream["split"] not in NAMED_SPLITS:  # sizes are parsed later, with the data
             check_choice("split", stream["split"], (*NAMED_SPLITS, "0.6/0.2/0.2", "20/30/rest"))
         usual = self._scenario_settings.get("leftover", STREAM_DEFAULTS["leftover"])

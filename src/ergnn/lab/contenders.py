@@ -16,6 +16,7 @@ from ergnn.data.datasets import DATASETS
 from ergnn.lab.config import RunConfig
 from ergnn.lab.grid import LARGER_SPLIT, PLANETOID
 from ergnn.lab.options import SEARCH_SEED, CompareOptions
+from ergnn.lab.report.rows import ResultRow
 from ergnn.lab.result import StoredRun
 from ergnn.lab.run import StreamCache, check_run
 from ergnn.learning.resolve import default_options, make_method
@@ -96,6 +97,10 @@ class Entry:
     def chosen(self) -> Mapping[str, Any]:
         """The settings of the best trial; the earlier one of equal trials."""
         return max(self.trials, key=lambda trial: trial.score).settings if self.trials else {}
+
+    @property
+    def result(self) -> ResultRow:
+        return ResultRow(self.runs)
 
     @property
     def nbytes(self) -> float:

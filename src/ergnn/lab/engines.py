@@ -15,13 +15,14 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import torch
 
 from ergnn.config import plugins
-from ergnn.config.errors import ErgnnError, InputError
+from ergnn.config.errors import ErgnnError, InputError, check_at_least, check_between
 from ergnn.config.lazy import extra
 from ergnn.lab.config import RunConfig
 from ergnn.lab.result import Member, SeedResult
@@ -108,8 +109,7 @@ class LocalEngine:
     """
 
     def __init__(self, jobs: int = 1) -> None:
-        if jobs < 1:
-            raise InputError(f"jobs is {jobs}; it must be 1 or more")
+        check_at_least(1, jobs=jobs)
         self.jobs = jobs
         self._idle: list[Worker] = []
 
@@ -191,12 +191,9 @@ class RayEngine:
         self, address: str | None = None, jobs: int | None = None, cpus: float | None = None, gpus: float | None = None
     ) -> None:
         cpus = 1.0 if cpus is None else cpus
-        if jobs is not None and jobs < 1:
-            raise InputError(f"jobs is {jobs}; it must be 1 or more")
-        if not cpus > 0:
-            raise InputError(f"task_cpus is {cpus}; it must be above 0")
-        if gpus is not None and not gpus >= 0:
-            raise InputError(f"task_gpus is {gpus}; it must be 0 or more")
+        check_at_least(1, jobs=jobs)
+        check_between(0, inf, task_cpus=cpus)
+        check_at_least(0, task_gpus=gpus)
         self.address, self.jobs, self.cpus, self.gpus = address, jobs, cpus, gpus
         self._ray: Any = extra("ray", "ray", "the engine ray")
 

@@ -21,7 +21,6 @@ class GridRow:
         label: displayed label.
         settings: fields of :class:`RunConfig`.
         block: ``paper`` (rows of the paper), ``control``, ``ours`` (selectors not in the paper) or ``bounds``.
-        quick: additional settings of a quick run.
         by_dataset: additional settings on a data set.
         published: numbers of another paper, by data set. A row without settings has these only.
     """
@@ -29,7 +28,6 @@ class GridRow:
     label: str
     settings: Mapping[str, Any]
     block: str = "paper"
-    quick: Mapping[str, Any] = field(default_factory=dict)
     by_dataset: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     published: Mapping[str, PaperResult] = field(default_factory=dict)
 
@@ -77,8 +75,7 @@ def _finetune(label: str, backbone: str) -> GridRow:
 
 
 def _walks(label: str, kind: str) -> GridRow:
-    settings = {"backbone": "mlp", "method": "finetune", "input": kind}
-    return GridRow(label, settings, quick={"input_options": {"walks": 3}})
+    return GridRow(label, {"backbone": "mlp", "method": "finetune", "input": kind})
 
 
 def _replay(label: str, selector: str, backbone: str = "gat", block: str = "paper", **settings: Any) -> GridRow:

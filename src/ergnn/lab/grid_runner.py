@@ -48,7 +48,6 @@ def run_units(
     on_done: Callable[[Outcome], None] | None = None,
     *,
     engine: Engine | None = None,
-    accept: Callable[[Outcome], str] | None = None,
 ) -> list[Outcome]:
     """Run units and store their results; a unit that fails does not stop the others.
 
@@ -56,12 +55,11 @@ def run_units(
         store_path: file or URL of the store.
         on_done: called with each finished unit.
         engine: computes the units; by default this process.
-        accept: returns the reason why results must not be stored, or an empty string.
     """
     outcomes = []
     with RunStore(store_path) as store, closing((engine or LocalEngine())(units)) as computed:
         for outcome in computed:
-            error = outcome.error or ("" if accept is None else accept(outcome))
+            error = outcome.error
             if not error:
                 try:
                     store.put_all(outcome.unit.config, outcome.results, outcome.origin)
@@ -98,7 +96,7 @@ class GridRunner:
 
     Attributes:
         store: file or URL.
-        engine, accept, on_done: see :func:`run_units`.
+        engine, on_done: see :func:`run_units`.
         batch: number of members that are trained together.
         run: False to use stored runs only.
         on_plan: called with the name of a stage and the number of units to run.
@@ -109,7 +107,6 @@ class GridRunner:
     engine: Engine | None = None
     batch: int = BATCH
     run: bool = True
-    accept: Callable[[Outcome], str] | None = None
     on_plan: Callable[[str, int], None] | None = None
     on_done: Callable[[Outcome], None] | None = None
     outcomes: list[Outcome] = field(default_factory=list)
@@ -125,7 +122,7 @@ class GridRunner:
         if self.on_plan is not None:
             self.on_plan(stage, len(units))
         if units:
-            self.outcomes += run_units(units, self.store, self.on_done, engine=self.engine, accept=self.accept)
+            self.outcomes += run_units(units, self.store, self.on_done, engine=self.engine)
         results: list[list[StoredRun] | str] = []
         with RunStore(self.store) as store:
             for config in configs:

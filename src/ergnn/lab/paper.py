@@ -9,6 +9,7 @@ denominator.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 PER_CLASS = 1
 """Experience nodes per class in every table of the paper (e = 1)."""
@@ -66,17 +67,19 @@ PAPER_RESULTS: dict[_Key, PaperResult] = dict(_results())
 
 def paper_result(
     dataset: str,
-    backbone: str,
-    method: str,
+    backbone: str = "",
+    method: str = "replay",
     selector: str | None = None,
     per_class: int | None = PER_CLASS,
     head: str | None = None,
+    input: str = "features",
+    **others: Any,
 ) -> PaperResult | None:
     """Return the printed result of one setting, as fractions; None if there is none.
 
     Names are ours: the paper's GNN rows are ``method="finetune"``, its ER rows ``"replay"`` with a selector.
-    ``selector`` and ``per_class`` matter for ``"replay"`` only. A growing head must distinguish the classes of all
-    tasks, which is harder than the paper's setting, so it has no printed result.
+    ``selector`` and ``per_class`` matter for ``"replay"`` only, ``others`` do not matter. A growing head must
+    distinguish the classes of all tasks, which is harder than the paper's setting, so it has no printed result.
 
     >>> paper_result("cora", "gat", "replay", "im")
     {'pm': 0.9566, 'fm': 0.2114, 'table': 2}
@@ -87,5 +90,6 @@ def paper_result(
     """
     if head == "growing" or (method == "replay" and per_class != PER_CLASS):
         return None
-    result = PAPER_RESULTS.get((dataset, backbone, method, selector if method == "replay" else None))
+    source = backbone if input == "features" else input
+    result = PAPER_RESULTS.get((dataset, source, method, selector if method == "replay" else None))
     return result.copy() if result else None

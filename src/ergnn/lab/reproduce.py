@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,11 @@ from ergnn.lab.engines import Engine, Outcome
 from ergnn.lab.grid import CLASS_INCREMENTAL, PAPER, TABLE_4, Experiment, GridRow
 from ergnn.lab.grid_runner import GridRunner, open_grid
 from ergnn.lab.options import Options
-from ergnn.lab.paper import PER_CLASS, PaperResult, paper_result
+from ergnn.lab.paper import PaperResult, paper_result
 from ergnn.lab.published import PUBLISHED
 from ergnn.lab.report.rows import ResultRow
 from ergnn.lab.result import StoredRun
 from ergnn.lab.run import StreamCache, check_run
-from ergnn.lab.store import RunStore
 
 EXPERIMENTS = {experiment.name: experiment for experiment in (*PAPER, CLASS_INCREMENTAL, *PUBLISHED)}
 QUICK_SEEDS = 3
@@ -38,7 +37,6 @@ class GridCell:
 
     Attributes:
         paper: the printed numbers of this row.
-        data: name of the stream that was learned.
     """
 
     experiment: str
@@ -49,7 +47,6 @@ class GridCell:
     given: RunConfig | None = None
     reason: str = ""
     notes: tuple[str, ...] = ()
-    data: str = ""
     runs: Sequence[StoredRun] = ()
 
     @property
@@ -129,13 +126,13 @@ def _cell(
     experiment: Experiment, row: GridRow, dataset: str, protocol: str, options: Options, streams: StreamCache
 ) -> GridCell:
     settings = experiment.settings(row, dataset)
-    paper = row.published.get(dataset) if experiment.published else _printed(dataset, settings)
+    paper = row.published.get(dataset) if experiment.published else paper_result(dataset, **settings)
     cell = GridCell(experiment.name, row, dataset, protocol, paper)
     if not row.settings:
         return replace(cell, reason="not implemented")
     settings |= _members(experiment, protocol, dataset, options, settings.get("seeds", 10))
     if options.quick:
-        settings = {**settings, **experiment.quick, **row.quick}
+        settings = {**settings, **experiment.quick}
     try:
         given = RunConfig(dataset=dataset, protocol=protocol, device=options.device, **settings)
         preset, _ = check_run(given.resolved(), streams)
@@ -143,14 +140,7 @@ def _cell(
         return replace(cell, reason=str(error))
     # the split actually used: stored runs on a public and on a seeded split must not be confused
     given = replace(given, split=preset.split)
-    return replace(cell, given=given, notes=preset.notes, data=preset.stream.name)
-
-
-def _printed(dataset: str, settings: Mapping[str, Any]) -> PaperResult | None:
-    """Return the paper's numbers of a row."""
-    backbone, method = settings.get("input", settings.get("backbone", "")), settings.get("method", "replay")
-    per_class = settings.get("per_class", PER_CLASS)
-    return paper_result(dataset, backbone, method, settings.get("selector"), per_class, settings.get("head"))
+    return replace(cell, given=given, notes=preset.notes)
 
 
 def datasets_of(experiment: Experiment, options: Options) -> Sequence[str]:
@@ -199,11 +189,8 @@ def reproduce(
     """
     path = open_grid(out, store, resume)
     planned = {experiment.name: cells(experiment, options) for experiment in experiments}
+    runner = GridRunner(path, engine, on_plan=on_plan, on_done=on_done)
     available = [cell for grid in planned.values() for cell in grid if cell.given is not None]
-    data = {cell.dataset: cell.data for cell in available}
-    with RunStore(path) as opened:
-        _check_same_data(opened, data)
-    runner = GridRunner(path, engine, accept=partial(_other_data, data), on_plan=on_plan, on_done=on_done)
     results = iter(runner("runs", [cell.config for cell in available]))
 
     def finished(cell: GridCell) -> GridCell:
@@ -214,26 +201,3 @@ def reproduce(
 
     done = {name: [finished(cell) for cell in grid] for name, grid in planned.items()}
     return Reproduced(done, path, runner.failed, len(runner.outcomes) - len(runner.failed))
-
-
-def _other_data(data: Mapping[str, str], outcome: Outcome) -> str:
-    """Explain why results must not be stored: machines of a cluster may have different data for the same name."""
-    dataset, origin = outcome.unit.config.dataset, outcome.origin
-    for result in outcome.results:
-        if result.data not in (None, data[dataset]):
-            host = "a worker" if origin is None else origin.machine.get("host", "a worker")
-            return (
-                f"{dataset} is {result.data!r} on {host}, but {data[dataset]!r} here; every machine must have the same "
-                "data"
-            )
-    return ""
-
-
-def _check_same_data(store: RunStore, data: Mapping[str, str]) -> None:
-    """Raise an error if stored runs used a substitute for a data set, or this machine does."""
-    for run in store.runs(dataset=list(data)):
-        if run.data not in (None, data[run.dataset]):
-            raise InputError(
-                f"{store.path}: its runs of {run.dataset} used {run.data!r}, but this machine has "
-                f"{data[run.dataset]!r}; use another --out"
-            )

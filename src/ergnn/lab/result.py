@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -167,11 +166,6 @@ class RunResult:
         return summarize([metrics.average_accuracy(matrix) for matrix in self.matrices])
 
     @property
-    def options(self) -> Mapping[str, Any]:
-        """The options of the method in effect."""
-        return options_in_effect(self.learner)
-
-    @property
     def leaky(self) -> bool:
         """Whether test labels were used."""
         return self.members[0].leaky
@@ -202,47 +196,38 @@ class RunResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the object that ``ergnn run --json`` prints."""
-        learner, first, options = self.learner, self.members[0], dict(self.options)
+        learner, first, options = self.learner, self.members[0], dict(options_in_effect(self.learner))
         history = [record for member in self.members for record in member.history]
-        of_learner = {name: getattr(learner, name) for name in ("optimizer", "lr", "weight_decay", "epochs")}
-        return {
-            "dataset": self.dataset,
-            "input": self.input,
+        values = dict(vars(self))
+        del values["learner"], values["members"], values["denominator"]
+        values |= {name: getattr(learner, name) for name in ("head", "optimizer", "lr", "weight_decay", "epochs")}
+        values |= {name: getattr(self, name) for name in ("seeds", "tasks", "leaky", "notes")}
+        return values | {
             "backbone": name_of(learner.backbone),
             "method": name_of(learner.method),
             "selector": name_of(options.pop("selector", None)),
             "selector_options": options.pop("selector_options", None) or {},
             "per_class": options.pop("per_class", None),
             "method_options": options,
-            "scenario": self.scenario,
-            "protocol": self.protocol,
             "split": first.split,
-            "head": learner.head,
-            "edges": self.edges,
-            **of_learner,
-            "class_order": self.class_order,
-            "orders": self.orders,
-            "seeds": self.seeds,
             "metric": first.matrix.metric,
             "pm": self.pm.to_dict(),
             "fm": {**self.fm.to_dict(), "denominator": self.denominator},
             "aa": self.aa.to_dict(),
             "matrix": self.matrix.to_list(),
-            "runs": [_run(member) for member in self.members],
-            "tasks": self.tasks,
+            "runs": [
+                {
+                    **{name: getattr(member, name) for name in ("seed", "order", "classes")},
+                    "matrix": member.matrix.to_list(),
+                    "selection": [record["selection"] for record in member.history],
+                }
+                for member in self.members
+            ],
             "buffer": {
                 "nodes": len(first.buffer_ids),
                 "bytes": first.buffer_bytes,
                 "ids": [member.buffer_ids for member in self.members],
             },
-            "seconds": self.seconds,
             "train_seconds": sum(record["train_seconds"] for record in history),
             "select_seconds": sum(record["select_seconds"] for record in history),
-            **{name: getattr(self, name) for name in ("peak_memory_mb", "leaky", "reveals_labels", "notes", "paper")},
         }
-
-
-def _run(member: SeedResult) -> dict[str, Any]:
-    selections = [record["selection"] for record in member.history]
-    names = {"seed": member.seed, "order": member.order, "classes": member.classes}
-    return {**names, "matrix": member.matrix.to_list(), "selection": selections}

@@ -9,7 +9,7 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -19,7 +19,7 @@ from ergnn.data import DATASETS, TaskStream, make_stream
 from ergnn.data.datasets import storage
 from ergnn.data.presets import GraphCache, PresetStream
 from ergnn.data.stream import move_streams, share_graphs
-from ergnn.lab.config import DENOMINATORS, RunConfig
+from ergnn.lab.config import RunConfig
 from ergnn.lab.paper import paper_result
 from ergnn.lab.result import Member, RunResult, SeedResult
 from ergnn.lab.walks import SkipGram, walk_stream
@@ -228,7 +228,7 @@ def run(
     learner: LearnerConfig | None = None,
     *,
     seeds: int | Sequence[int] | None = None,
-    denominator: str | None = None,
+    denominator: Literal["M-1", "M"] | None = None,
     progress: Progress | None = None,
 ) -> RunResult:
     """Run a configuration, or a learner on a custom stream, with several seeds.
@@ -253,31 +253,27 @@ def run(
     chosen = range(10 if seeds is None else seeds) if seeds is None or isinstance(seeds, int) else seeds
     if not chosen:
         raise InputError(f"seeds is {seeds!r}; at least one is needed")
-    denominator = denominator or DENOMINATORS[0]
-    check_choice("denominator", denominator, DENOMINATORS)
+    denominator = denominator or "M-1"
+    check_choice("denominator", denominator, ("M-1", "M"))
     members, config = [(seed, 0) for seed in chosen], RunConfig(what.name, learner=resolved)
     presets = [PresetStream(what.to(str(resolved.device)), "given", what.notes)] * len(members)
     results = tuple(result for done in run_members(config, members, progress, presets=presets) for result in done)
     seconds, memory = time.perf_counter() - start, peak_memory_mb(str(resolved.device))
-    return RunResult(what.name, resolved, results, seconds, memory, denominator)  # type: ignore[arg-type]
+    return RunResult(what.name, resolved, results, seconds, memory, denominator)
 
 
 def run_result(config: RunConfig, results: Sequence[SeedResult], seconds: float, memory_mb: float) -> RunResult:
     """Return the result of all members of a resolved configuration, in the order of :func:`members_of`."""
-    learner = config.learner
-    published = None  # the paper's numbers are comparable only with the protocol closest to its own
-    if config.protocol == "paper":
-        options = options_in_effect(learner)
-        row = learner.backbone if config.input == "features" else config.input
-        names = (config.dataset, str(row), str(learner.method), options.get("selector"))
-        published = paper_result(*names, options.get("per_class"))
+    learner, published = config.learner, None
+    if config.protocol == "paper":  # closest to the paper's own; with others, its numbers are not comparable
+        published = paper_result(**{**config.flat(), **options_in_effect(learner)})
     return RunResult(
         config.dataset,
         learner,
         tuple(results),
         seconds,
         memory_mb,
-        denominator=config.denominator,  # type: ignore[arg-type]
+        denominator=config.denominator,
         input=config.input,
         scenario=config.scenario,
         protocol=config.protocol,

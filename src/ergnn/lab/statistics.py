@@ -93,22 +93,13 @@ class PairedTest:
     p_holm: float
 
     @property
-    def significant(self) -> bool:
-        return self.p_holm < ALPHA
-
-    @property
-    def lower(self) -> bool:
-        """Significantly below the baseline."""
-        return self.significant and self.difference.mean < 0
-
-    @property
-    def higher(self) -> bool:
-        """Significantly above the baseline."""
-        return self.significant and self.difference.mean > 0
+    def sign(self) -> int:
+        """1 if the row is significantly above the baseline, -1 if it is significantly below, otherwise 0."""
+        return int(np.sign(self.difference.mean)) if self.p_holm < ALPHA else 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-compatible values."""
-        return {**vars(self), "difference": self.difference.to_dict(), "significant": self.significant}
+        return {**vars(self), "difference": self.difference.to_dict(), "significant": self.p_holm < ALPHA}
 
 
 def paired_tests(samples: Mapping[tuple[str, str], Mapping[Member, float]], baseline: str) -> list[PairedTest]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -55,7 +54,7 @@ JSON_COLUMNS = [name for name, kind in COLUMNS.items() if kind.startswith("json"
 
 @dataclass(frozen=True)
 class Origin:
-    """Code version, machine and peak memory of a computation; :meth:`here` is this process."""
+    """Version of the package, machine and peak memory of a computation; :meth:`here` is this process."""
 
     code_version: str
     machine: Mapping[str, Any]
@@ -63,7 +62,7 @@ class Origin:
 
     @classmethod
     def here(cls, device: str) -> Origin:
-        return cls(code_version(), machine_facts(device), peak_memory_mb(device))
+        return cls(__version__, machine_facts(device), peak_memory_mb(device))
 
 
 class RunStore:
@@ -292,23 +291,6 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} cannot be stored as JSON")
-
-
-@cache
-def code_version() -> str:
-    """Return the version of the package, with the commit if it runs from its own checkout."""
-    package = Path(__file__).resolve().parents[1]
-    try:
-        if Path(_git("rev-parse", "--show-toplevel", at=package)).resolve() / "src" / "ergnn" != package:
-            return __version__  # installed inside an unrelated repository
-        return f"{__version__}+{_git('describe', '--always', '--dirty', at=package)}"
-    except (OSError, subprocess.SubprocessError):
-        return __version__
-
-
-def _git(*args: str, at: Path) -> str:
-    done = subprocess.run(["git", *args], cwd=at, capture_output=True, text=True, timeout=10, check=True)
-    return done.stdout.strip()
 
 
 @cache

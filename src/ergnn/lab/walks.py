@@ -30,7 +30,9 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from ergnn.config.errors import InputError, UnknownNameError
+from ergnn.config.errors import InputError, check_at_least, check_between, check_choice
+from ergnn.config.lazy import extra
+from ergnn.config.registry import field_options
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task, TaskStream
 
@@ -67,13 +69,11 @@ class WalkSettings:
     normalize: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("walks", "length", "dim", "window", "negative", "epochs"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise InputError(f"{name} is {value!r}; it must be a whole number, 1 or more")
-        for name in ("p", "q", "lr"):
-            if not 0.0 < getattr(self, name) < float("inf"):
-                raise InputError(f"{name} is {getattr(self, name)}; it must be above 0 and finite")
+        for option in field_options(WalkSettings):
+            option.check(getattr(self, option.name))
+        counts = ("walks", "length", "dim", "window", "negative", "epochs")
+        check_at_least(1, **{name: getattr(self, name) for name in counts})
+        check_between(0, float("inf"), p=self.p, q=self.q, lr=self.lr)
 
 
 KINDS = {"deepwalk": WalkSettings(), "node2vec": WalkSettings(p=1.0, q=2.0)}
@@ -88,8 +88,7 @@ values from that set, the default was best on the validation nodes of Cora and C
 
 def walk_settings(kind: str, **settings: Any) -> WalkSettings:
     """Return the settings of ``deepwalk`` or ``node2vec``, with overrides."""
-    if kind not in KINDS:
-        raise UnknownNameError("walk kind", kind, KINDS)
+    check_choice("walk kind", kind, KINDS)
     allowed = {f.name for f in fields(WalkSettings)} - ({"p", "q"} if kind == "deepwalk" else set())
     for name in settings:
         if name not in allowed:
@@ -227,14 +226,9 @@ class SkipGram:
     """
 
     def __init__(self, settings: WalkSettings = WalkSettings(), seed: int = 0) -> None:
-        try:
-            from gensim.models import Word2Vec
-        except ImportError as error:
-            raise InputError(
-                f"DeepWalk and Node2Vec need gensim ({error}); install it with: pip install 'ergnn[walks]'"
-            ) from None
+        models = extra("gensim.models", "walks", "an embedding of random walks")
         self._started = False
-        self._model: Any = Word2Vec(
+        self._model: Any = models.Word2Vec(
             vector_size=settings.dim,
             window=settings.window,
             sg=1,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from rich.filesize import decimal
 
 from ergnn.pages.table import LEAKY, NOTHING, OWN_EDGES, Table, duration, percent
 
@@ -96,7 +97,7 @@ def _cost(result: Mapping[str, Any]) -> str:
     buffer = result["buffer"]
     lines = []
     if buffer["nodes"]:
-        lines.append(_wrapped("Buffer", f"{_count(buffer['nodes'], 'node')}, {_size(buffer['bytes'])}"))
+        lines.append(_wrapped("Buffer", f"{_count(buffer['nodes'], 'node')}, {decimal(buffer['bytes'])}"))
         lines.append(_wrapped("", f"seed {result['seeds'][0]}: {_listing(buffer['ids'][0])}"))
     lines.append(_wrapped("Time", duration(result["seconds"])))
     training, selection = result["train_seconds"], result["select_seconds"]
@@ -131,20 +132,6 @@ def _count(number: int, thing: str) -> str:
 def _listing(ids: Sequence[int], most: int = 40) -> str:
     text = ", ".join(map(str, ids[:most]))
     return text if len(ids) <= most else f"{text} and {len(ids) - most:,} more"
-
-
-def _size(bytes: float) -> str:
-    """
-    >>> _size(512), _size(34_400), _size(2_000_000)
-    ('512 B', '34.4 kB', '2.0 MB')
-    """
-    if bytes < 1000:
-        return f"{bytes:.0f} B"
-    for unit in ("kB", "MB"):
-        bytes /= 1000
-        if bytes < 1000:
-            return f"{bytes:.1f} {unit}"
-    return f"{bytes / 1000:.1f} GB"
 
 
 def _wrapped(label: str, text: str) -> str:

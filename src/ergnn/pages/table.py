@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from rich.cells import cell_len
 
 from ergnn.config.errors import InputError, check_choice
 
@@ -88,7 +89,7 @@ class Table:
 
     def to_text(self) -> str:
         """Render as aligned columns with a rule under the header, for a terminal."""
-        widths = [max(map(display_width, column)) for column in zip(*self._all, strict=True)]
+        widths = [max(map(cell_len, column)) for column in zip(*self._all, strict=True)]
         header, *rows = ([_pad(*cell) for cell in zip(row, widths, self.align, strict=True)] for row in self._all)
         rule = ["─" * width for width in widths]
         lines = [_line(header), _line(rule, gap="──", bar="─┼─", edge="─"), *map(_line, rows)]
@@ -133,17 +134,6 @@ class Table:
         return [self.header, *([str(cell) for cell in row] for row in self.rows)]
 
 
-def display_width(text: str) -> int:
-    """Return the terminal columns of a text: two for wide East Asian characters, none for combining ones.
-
-    >>> display_width("naïve"), display_width("nai\u0308ve"), display_width("図")
-    (5, 5, 2)
-    """
-    return sum(
-        0 if unicodedata.combining(letter) else 1 + (unicodedata.east_asian_width(letter) in "WF") for letter in text
-    )
-
-
 def duration(seconds: float) -> str:
     """Return a time in the units that fit it.
 
@@ -176,7 +166,7 @@ def number(value: float, scale: float = 100) -> str:
 
 
 def _pad(text: str, width: int, align: str) -> str:
-    space = width - display_width(text)
+    space = width - cell_len(text)
     left = {"l": 0, "c": space // 2, "r": space}[align]
     return " " * left + text + " " * (space - left)
 

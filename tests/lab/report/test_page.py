@@ -117,7 +117,7 @@ def test_every_row_has_the_command_that_reproduces_it(page: str, rows: list[Resu
 
 def test_rows_of_different_settings_never_share_a_table(rows: list[ResultRow]) -> None:
     settings = settings_of(rows)
-    assert [setting.protocol for setting in settings] == ["paper", "clean"]
+    assert [setting.rows[0].runs[0].protocol for setting in settings] == ["paper", "clean"]
     assert "shuffled class orders" in settings[1].label
     assert "epochs 2" in settings[0].label
     assert sum(len(setting.rows) for setting in settings) == len(rows)

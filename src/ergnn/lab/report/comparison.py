@@ -9,6 +9,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+from ergnn import __version__
 from ergnn.config.files import write_file
 from ergnn.lab.compare import Compared
 from ergnn.lab.contenders import Entry
@@ -19,11 +20,10 @@ from ergnn.lab.report.comparison_sections import (
     detail_sections,
     groups_of,
     search_section,
-    summary_of,
 )
 from ergnn.lab.report.tables import QUICK_MARK, Section, write_sections
 from ergnn.lab.statistics import Ranking
-from ergnn.lab.store import code_version, machine_facts
+from ergnn.lab.store import machine_facts
 from ergnn.pages.figures import (
     Drawing,
     Point,
@@ -88,7 +88,7 @@ def overview_of(groups: Sequence[Group]) -> Figures:
         for (dataset, method), entry in group.finished.items():
             ours = group.finished.get((dataset, RECOMMENDED))
             if ours is not None and method != RECOMMENDED:
-                gap = 100 * (summary_of(entry, "aa").mean - summary_of(ours, "aa").mean)
+                gap = 100 * (entry.result.summary("aa").mean - ours.result.summary("aa").mean)
                 look = _color(method) + ("" if entry.ranked else " alt")
                 point = Point(0, gap, None, f"{method}, {dataset}: {gap:+.1f}", look)
                 gaps.setdefault(f"{group.scenario}, edges {group.edges}", {}).setdefault(method, []).append(point)
@@ -191,7 +191,7 @@ def rank_diagram(ranking: Ranking, *, label: str) -> Drawing:
 def _results(done: Compared, groups: Sequence[Group], command: str) -> dict[str, Any]:
     return {
         "command": command,
-        "code_version": code_version(),
+        "code_version": __version__,
         "machine": machine_facts(),
         "left_out": done.left_out,
         "entries": [_entry(entry) for entry in done.entries],
@@ -213,7 +213,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
     values = {**vars(entry.condition), "method": entry.method, "reason": entry.reason, "budget": entry.budget}
     values |= {"memory": dict(entry.memory), "chosen": dict(entry.chosen), "trials": [vars(t) for t in entry.trials]}
     if entry.runs:
-        values |= {name: summary_of(entry, name).to_dict() for name in ("aa", "micro", "af")}
+        values |= {name: entry.result.summary(name).to_dict() for name in ("aa", "micro", "af")}
         values |= {"bytes": entry.nbytes, "seconds": entry.seconds}
         values |= {"needs_graph": entry.needs_graph, "above_budget": entry.above_budget, "runs": len(entry.runs)}
     return values

@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 
 from ergnn.lab.contenders import ROWS, Entry
-from ergnn.lab.report.rows import ResultRow
 from ergnn.lab.report.tables import Section
 from ergnn.lab.statistics import ALPHA, PairedTest, Ranking, paired_tests, pareto_front, rank
-from ergnn.learning.metrics import Summary
 from ergnn.pages.table import NOTHING, Table, number
 
 RECOMMENDED = "analytic:statistics"
@@ -24,14 +22,6 @@ CLOSED_FORMS = (
 )
 BETTER, WORSE, ABOVE = "▲", "▼", "!"
 EDGES_NOTE = {"own": " (no edges between tasks, which gives away label information)"}
-
-
-def result_of(entry: Entry) -> ResultRow:
-    return ResultRow(entry.runs)
-
-
-def summary_of(entry: Entry, name: str) -> Summary:
-    return result_of(entry).summary(name)
 
 
 @dataclass(frozen=True)
@@ -66,11 +56,9 @@ class Group:
 
     def mean(self, method: str, name: str) -> float:
         """Mean over data sets of a measure, of ``seconds``, or of ``memory``, the share of the budget."""
-        if name == "memory":
-            return float(np.mean([entry.nbytes / entry.budget for entry in self.of(method)]))
-        if name == "seconds":
-            return float(np.mean([entry.seconds for entry in self.of(method)]))
-        return float(np.mean([summary_of(entry, name).mean for entry in self.of(method)]))
+        values = {"seconds": lambda entry: entry.seconds, "memory": lambda entry: entry.nbytes / entry.budget}
+        value = values.get(name, lambda entry: entry.result.summary(name).mean)
+        return float(np.mean([value(entry) for entry in self.of(method)]))
 
     @cached_property
     def ranking(self) -> Ranking | None:
@@ -79,7 +67,7 @@ class Group:
         for method in dict.fromkeys(method for _, method in self.finished):
             entries = self.of(method)
             if len(entries) == len(self.datasets) and all(entry.ranked for entry in entries):
-                scores[method] = [summary_of(entry, "aa").mean for entry in entries]
+                scores[method] = [entry.result.summary("aa").mean for entry in entries]
         return rank(scores) if len(scores) > 1 else None
 
     @cached_property
@@ -103,7 +91,7 @@ class Group:
     @cached_property
     def tests(self) -> dict[tuple[str, str], PairedTest]:
         """Paired tests of AA against the recommended method at equal bytes, one family, by data set and method."""
-        samples = {key: result_of(entry).by_member("aa") for key, entry in self.finished.items() if entry.ranked}
+        samples = {key: entry.result.by_member("aa") for key, entry in self.finished.items() if entry.ranked}
         return {(test.group, test.row): test for test in paired_tests(samples, RECOMMENDED)}
 
 
@@ -140,11 +128,11 @@ def _score(group: Group, dataset: str, method: str) -> str:
     if entry is None:
         return NOTHING
     above = ABOVE if entry.above_budget and not entry.needs_graph else ""
-    return f"{summary_of(entry, 'aa').text()} {_mark(test) or above}".rstrip()
+    return f"{entry.result.summary('aa').text()} {_mark(test) or above}".rstrip()
 
 
 def _mark(test: PairedTest | None) -> str:
-    return BETTER * test.higher + WORSE * test.lower if test else ""
+    return (WORSE, "", BETTER)[test.sign + 1] if test else ""
 
 
 def _about(group: Group) -> list[str]:
@@ -172,7 +160,7 @@ def _about(group: Group) -> list[str]:
             f"rank: mean over {sets} of {len(ranking.names)} methods within the budget.{test} Ranks that differ by "
             f"less than {ranking.difference:.2f} are not significantly different (Nemenyi)."
         )
-    better = [test for test in group.tests.values() if test.higher]
+    better = [test for test in group.tests.values() if test.sign > 0]
     names = ", ".join(f"{t.row} on {t.group} (+{t.difference.text()})" for t in better) or "none"
     if group.tests:
         notes.append(f"Significantly better than {RECOMMENDED} at equal bytes: {names}.")
@@ -201,7 +189,7 @@ def detail_sections(group: Group) -> list[Section]:
             rows.append(
                 [
                     group.label(method),
-                    *(summary_of(entry, name).text() for name in ("aa", "micro", "af")),
+                    *(entry.result.summary(name).text() for name in ("aa", "micro", "af")),
                     f"{test.difference.text()} {_mark(test)}".rstrip() if test else NOTHING,
                     f"{entry.seconds:.2f}",
                     f"{entry.nbytes:,.0f}" + (" + graph" if entry.needs_graph else ABOVE if entry.above_budget else ""),

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ergnn import __version__
 from ergnn.config.files import write_file
 from ergnn.data.datasets import DataUnavailable, load_graph
 from ergnn.lab.config import RunConfig
@@ -25,11 +26,11 @@ from ergnn.lab.report.tables import (
 from ergnn.lab.reproduce import GridCell, Options, Reproduced, datasets_of
 from ergnn.lab.run import make_config_stream
 from ergnn.lab.statistics import ALPHA, PairedTest, paired_tests
-from ergnn.lab.store import RunStore, code_version, machine_facts
+from ergnn.lab.store import RunStore, machine_facts
 from ergnn.pages.table import NOTHING, Table
 
-LOWER, HIGHER = ("†", "‡"), ("§", "¶")
-"""Marks of a metric that is significantly below or above the first and second baseline."""
+MARKS = ({-1: "†", 0: "", 1: "§"}, {-1: "‡", 0: "", 1: "¶"})
+"""Marks of a metric that is significantly below (-1) or above (1) the first and second baseline."""
 PRINTED_FACTS = ("nodes", "node features", "classes", "tasks", "classes per task")
 MORE_FACTS = ("edges", "training nodes", "validation nodes", "test nodes", "split", "metric")
 
@@ -77,23 +78,19 @@ def experiment_sections(
             table = sensitivity_table([(label.partition(", e =")[0], row) for label, row in rows])
         else:
             tested = [test for test in tests if test.group == group[0].group]
-            table = _measures(experiment, group, tested)
+            marks = {cell.label: _marks(experiment, [t for t in tested if t.row == cell.row.label]) for cell in group}
             notes += _legend(experiment, [test for test in tests if tested and test.group.endswith(protocol)])
+            fractions = experiment.name == TABLE_4.name  # as the paper prints them
+            order = ("fm", "aa", "pm") if fractions else ("aa", "bwt") if experiment.published else ("pm", "fm", "aa")
+            table = result_table(
+                [(cell.label, cell.result, cell.paper) for cell in group],
+                order=experiment.table_measures or order,
+                scale=1 if fractions else 100,
+                marks=marks if tested else None,
+                count_runs=bool(experiment.table_measures),
+            )
         sections.append(Section(title, table, notes, [(cell.label, cell.command) for cell in group if cell.result]))
     return sections
-
-
-def _measures(experiment: Experiment, cells: Sequence[GridCell], tests: Sequence[PairedTest]) -> Table:
-    """Compare PM, FM and AA with the paper's; ``tests`` are those of this data set and protocol."""
-    fractions = experiment.name == TABLE_4.name  # as the paper prints them
-    order = ("fm", "aa", "pm") if fractions else ("aa", "bwt") if experiment.published else ("pm", "fm", "aa")
-    return result_table(
-        [(cell.label, cell.result, cell.paper) for cell in cells],
-        order=experiment.table_measures or order,
-        scale=1 if fractions else 100,
-        marks={cell.label: _marks(experiment, cell.row.label, tests) for cell in cells} if tests else None,
-        count_runs=bool(experiment.table_measures),
-    )
 
 
 def _notes(cells: Sequence[GridCell]) -> list[str]:
@@ -113,26 +110,21 @@ def _notes(cells: Sequence[GridCell]) -> list[str]:
     return notes + [f"{cell.row.label} is unavailable: {cell.reason}" for cell in cells if cell.reason]
 
 
-def _marks(experiment: Experiment, label: str, tests: Sequence[PairedTest]) -> str:
-    marks = ""
-    for number, baseline in enumerate(experiment.baselines):
-        for test in tests:
-            if (test.row, test.baseline) == (label, baseline):
-                marks += LOWER[number] * test.lower + HIGHER[number] * test.higher
-    return marks
+def _marks(experiment: Experiment, tests: Sequence[PairedTest]) -> str:
+    return "".join(MARKS[experiment.baselines.index(test.baseline)][test.sign] for test in tests)
 
 
 def _legend(experiment: Experiment, tests: Sequence[PairedTest]) -> list[str]:
     """Explain the marks; ``tests`` are those of one protocol."""
     lines = []
-    for number, baseline in enumerate(experiment.baselines):
+    for baseline, marks in zip(experiment.baselines, MARKS, strict=False):
         family = [test for test in tests if test.baseline == baseline]
         if not family:
             continue
         pairs = max(test.difference.n for test in family)
         short = len(family) * 2.0 ** (1 - pairs) > ALPHA  # the smallest p-value that this few pairs can give
         lines.append(
-            f"{LOWER[number]} FM significantly lower than {baseline}, {HIGHER[number]} higher: paired Wilcoxon test on "
+            f"{marks[-1]} FM significantly lower than {baseline}, {marks[1]} higher: paired Wilcoxon test on "
             f"{pairs} seeds and class orders, p < {ALPHA} after Holm's correction for {len(family)} tests"
             + (" (too few pairs to show any difference)." if short else ".")
         )
@@ -176,7 +168,7 @@ def write_results(
     results: dict[str, Any] = {
         "command": command,
         "quick": options.quick,
-        "code_version": code_version(),
+        "code_version": __version__,
         "machine": machine_facts(),
         "experiments": {},
     }

@@ -158,8 +158,7 @@ class ResultRow:
 
     @property
     def paper(self) -> PaperResult | None:
-        head = self.config.get("head")
-        return paper_result(self.dataset, self.backbone, self.method, self.selector, self.per_class, head)
+        return paper_result(**{**self.config, "selector": self.selector, "per_class": self.per_class})
 
     @cached_property
     def command(self) -> str:
@@ -202,10 +201,6 @@ class Setting:
     rows: list[ResultRow] = field(default_factory=list)
 
     @property
-    def protocol(self) -> str:
-        return self.rows[0].runs[0].protocol
-
-    @property
     def by_dataset(self) -> dict[str, list[ResultRow]]:
         """The rows of each data set, in the order of the paper's tables."""
         names = sorted({row.dataset for row in self.rows}, key=dataset_order)
@@ -218,7 +213,7 @@ def settings_of(rows: Sequence[ResultRow]) -> list[Setting]:
     for row in rows:
         label = _label(row)
         settings.setdefault(label, Setting(label)).rows.append(row)
-    return sorted(settings.values(), key=lambda s: (-len(s.rows), s.protocol != "paper", s.label))
+    return sorted(settings.values(), key=lambda s: (-len(s.rows), s.rows[0].runs[0].protocol != "paper", s.label))
 
 
 def _label(row: ResultRow) -> str:
