@@ -61,7 +61,6 @@ def main() -> None:
         label="Accuracy over all test nodes with the task unknown, per graph and method",
         x_name="accuracy over all test nodes, %, all classes compete",
         x_ticks=ticks(min(means) - 1, max(means) + 1),
-        numbered=False,
         legend=used,
         width=640,
     )

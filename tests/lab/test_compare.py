@@ -18,8 +18,7 @@ from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.data import DATASETS
 from ergnn.lab.compare import Compared, compare, fit_memory
 from ergnn.lab.contenders import SEARCH_SEED, CompareOptions, Condition, Entry, contenders, plan
-from ergnn.lab.report.comparison import write_comparison
-from ergnn.lab.report.comparison_sections import Group, benchmark_section
+from ergnn.lab.report.comparison import Group, benchmark_section, write_comparison
 from ergnn.lab.store import RunStore
 from ergnn.learning.resolve import default_options
 from ergnn.methods import METHODS

@@ -9,7 +9,7 @@ import pytest
 from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.config.learner_config import PROTOCOLS, LearnerConfig
 from ergnn.config.registry import REQUIRED
-from ergnn.lab.config import LEARNER_FIELDS, RUN_FIELDS, RunConfig, read_config
+from ergnn.lab.config import LEARNER_OPTIONS, RUN_OPTIONS, RunConfig, read_config
 from ergnn.methods import METHODS
 
 
@@ -67,17 +67,16 @@ def test_everything_is_resolved_except_for_values_of_the_data_set() -> None:
 
 def test_a_file_may_set_every_field_with_dashes_or_underscores(tmp_path: Path) -> None:
     lines, tables, values = [], [], {}
-    for f in (*RUN_FIELDS, *LEARNER_FIELDS):
-        base = str(f.type).removesuffix(" | None").partition("[" if "Literal" in str(f.type) else " | ")[0]
-        text, values[f.name] = {
+    for name, option in {**RUN_OPTIONS, **LEARNER_OPTIONS}.items():
+        word = option.choices[0] if option.choices else "word"
+        text, values[name] = {
             "int": ("3", 3),
             "float": ("0.5", 0.5),
-            "str": ('"word"', "word"),
-            "Literal": (f'"{f.default}"', f.default),
+            "str": (f'"{word}"', word),
             "bool": ("true", True),
             "tuple[int, ...]": ("[5, 5]", [5, 5]),
-        }.get(base, ("", {"key": 1}))
-        key = f.name.replace("_", "-")
+        }.get(option.type.partition(" | ")[0], ("", {"key": 1}))
+        key = name.replace("_", "-")
         lines += [f"{key} = {text}"] if text else []
         tables += [] if text else [f"[{key}]\nkey = 1"]
     (tmp_path / "all.toml").write_text("\n".join(['selector = "mf"', "per-class = 2", *lines, *tables]))

@@ -66,7 +66,7 @@ def test_heat_map_is_deeper_for_larger_values_and_skips_what_was_not_measured() 
 
 def test_dots_lie_where_their_values_are_on_a_root_scale() -> None:
     rows = [Series("one", "c-mf", [Point(0, -4.0, None, "a"), Point(0, 1.0, None, "b")])]
-    svg = dot_plot(rows, label="l", x_name="x", x_ticks=[-16, 0, 4], numbered=False, scale="root").content
+    svg = dot_plot(rows, label="l", x_name="x", x_ticks=[-16, 0, 4], scale="root").content
     zero = float(re.findall(r'class="zero" d="M([\d.]+) ', svg)[0])
     worse, better = (float(x) - zero for x in re.findall(r'<circle[^>]* cx="([\d.]+)"', svg))
     assert worse == pytest.approx(-2 * better, abs=0.2)

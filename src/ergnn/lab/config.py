@@ -10,7 +10,7 @@ import json
 import shlex
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
@@ -121,8 +121,8 @@ class RunConfig:
         explicit: Collection[str] | None = None,
         **settings: Any,
     ) -> None:
-        run = {f.name: settings.pop(f.name, default_of(f)) for f in RUN_FIELDS if f.name != "dataset"}
-        implied = set() if explicit is None else _LEARNER_NAMES - {*explicit, "method_options"}
+        run = {name: settings.pop(name, option.default) for name, option in RUN_OPTIONS.items() if name != "dataset"}
+        implied = set() if explicit is None else LEARNER_OPTIONS.keys() - {*explicit, "method_options"}
         given = {} if learner is None else {k: v for k, v in learner.settings().items() if k not in implied}
         given = {k: v for k, v in {**given, **settings}.items() if k != "seed" and (k, v) != ("backbone", "auto")}
         set_field = object.__setattr__  # the dataclass is frozen
@@ -181,22 +181,21 @@ class RunConfig:
 
     def flat(self) -> dict[str, Any]:
         """Return all settings of the run and the learner by name; ``RunConfig(**flat)`` is the same configuration."""
-        settings = {**{f.name: getattr(self, f.name) for f in RUN_FIELDS}, **self.learner.settings()}
+        settings = {**{name: getattr(self, name) for name in RUN_OPTIONS}, **self.learner.settings()}
         del settings["seed"]
         return settings
 
     def given(self) -> dict[str, Any]:
         """Return :meth:`flat` without settings of the learner that follow from protocol, scenario and input."""
-        implied = _LEARNER_NAMES - {*self.explicit, "method_options"}
+        implied = LEARNER_OPTIONS.keys() - {*self.explicit, "method_options"}
         return {name: value for name, value in self.flat().items() if name not in implied}
 
     def check(self) -> None:
         """Check everything that can be checked without loading data."""
         if self.scenario is not None:
             check_choice("scenario", self.scenario, SCENARIOS)
-        for option in field_options(RunConfig):
-            if option.name not in ("learner", "explicit"):
-                option.check(getattr(self, option.name))
+        for name, option in RUN_OPTIONS.items():
+            option.check(getattr(self, name))
         check_at_least(1, seeds=self.seeds, orders=self.orders, first_tasks=self.first_tasks)
         check_at_least(0, first_seed=self.first_seed)
         if self.first_seed + self.seeds > 2**31:
@@ -231,16 +230,9 @@ class RunConfig:
             ) from None
 
 
-def default_of(f: Field[Any]) -> Any:
-    return f.default_factory() if f.default_factory is not MISSING else f.default
-
-
-RUN_FIELDS = tuple(f for f in fields(RunConfig) if f.name not in ("learner", "explicit"))
-LEARNER_FIELDS = tuple(f for f in fields(LearnerConfig) if f.name != "seed")
-"""Settings of the learner in a run, except for the seed."""
-_LEARNER_NAMES = {f.name for f in LEARNER_FIELDS}
-
-DEFAULTS = {f.name: default_of(f) for f in (*RUN_FIELDS, *LEARNER_FIELDS)}
+RUN_OPTIONS = {o.name: o for o in field_options(RunConfig) if o.name not in ("learner", "explicit")}
+LEARNER_OPTIONS = {o.name: o for o in field_options(LearnerConfig) if o.name != "seed"}
+DEFAULTS = {name: option.default for name, option in {**RUN_OPTIONS, **LEARNER_OPTIONS}.items()}
 """Flat settings and their defaults, except for the options of methods, whose constructors define them."""
 
 
@@ -316,18 +308,18 @@ def read_config(path: str | Path) -> dict[str, Any]:
 
 def check_settings(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Check the names and types of flat settings; errors name the source."""
-    options = {option.name: option for option in (*field_options(RunConfig), *field_options(LearnerConfig))}
+    options = {**RUN_OPTIONS, **LEARNER_OPTIONS}
     checked = {}
     for given, value in settings.items():
         name = given.replace("-", "_")
-        if name in DEFAULTS:
+        if name in options:
             options[name].check(value, f"{source}: ")
             checked[name] = float(value) if float in options[name].kinds and value is not None else value
             continue
         from ergnn.methods import METHODS  # imports torch
 
         if name not in (known := METHODS.option_names()):
-            known = {*DEFAULTS, *known}
+            known = {*options, *known}
             raise InputError(f"{source}: unknown key {given!r}; choose among: {', '.join(sorted(known))}")
         checked[name] = value  # checked when the method is built
     return checked

@@ -271,7 +271,6 @@ def dot_plot(
     label: str,
     x_name: str,
     x_ticks: Sequence[float],
-    numbered: bool = True,
     scale: str = "linear",
     legend: Mapping[str, str] | None = None,
     width: float = 560,
@@ -279,12 +278,10 @@ def dot_plot(
     """Draw one line per row with its points (their ``y``) as dots, the first on top.
 
     Args:
-        numbered: whether dots show their ``x``, e.g. the number of a task, so that the plot can be read without color;
-            rows with more than nine points do not.
         scale: kind of :class:`Scale`.
         legend: names of style classes, drawn above the plot.
     """
-    step, top, bottom = 32 if numbered else 19, 44 if legend else 26, 22
+    step, top, bottom = 19, 44 if legend else 26, 22
     left = 4 + name_width([row.label for row in rows])
     height = top + step * len(rows) + bottom
     sx = Scale(x_ticks[0], x_ticks[-1], left + 14, width - 14, scale)
@@ -299,16 +296,13 @@ def dot_plot(
         x += 28 + name_width([name])
     for number, row in enumerate(rows):
         y = top + (number + 0.5) * step
-        with_numbers = numbered and len(row.points) <= 9
         body = [text(left, y + 4, row.label, "label end")]
         body.append(f'<path class="rail" d="M{left + 14:.1f} {y}H{width - 14:.1f}"/>')
         for k, p in enumerate(row.points):
             x, own_y = sx(p.y), y + 0.44 * step * (k / (len(row.points) - 1) - 0.5 if len(row.points) > 1 else 0)
-            dot = mark(x, own_y, 7 if with_numbers else 3.0, p.tip)
-            if p.half is not None and (with_numbers or not numbered):
+            dot = mark(x, own_y, 3.0, p.tip)
+            if p.half is not None:
                 dot = f'<path class="bar" d="M{sx(p.y - p.half):.1f} {own_y:.1f}H{sx(p.y + p.half):.1f}"/>{dot}'
-            if with_numbers:
-                dot += text(x, own_y + 3.6, f"{p.x:g}", "number mid")
             body.append(f'<g class="{p.look}">{dot}</g>' if p.look else dot)
         elements.append(f'<g class="series {row.look}">{"".join(body)}</g>')
     return Drawing(width, height, label, "".join(elements))

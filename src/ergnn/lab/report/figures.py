@@ -1,18 +1,18 @@
-"""Figures of stored runs: accuracy as tasks arrive, FM against e, matrices, forgetting; and of one run."""
+"""Figures of stored runs: accuracy as tasks arrive, FM against e, matrices; and of one run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from ergnn.config.registry import name_of
-from ergnn.lab.report.rows import ResultRow, Setting, base_rows, main_backbone
+from ergnn.lab.report.rows import ResultRow, base_rows, main_backbone
 from ergnn.lab.result import RunResult
 from ergnn.learning.metrics import AccuracyMatrix, Summary, accuracy_map, performance_after_each_task, summarize
 from ergnn.pages.figure_files import converter
-from ergnn.pages.figures import Drawing, Point, Series, dot_plot, line_chart, panels, ticks, value_ticks
+from ergnn.pages.figures import Drawing, Point, Series, line_chart, panels, value_ticks
 
 Figures = list[tuple[str, Drawing]]
 """Captions and drawings; a caption is a name and, after ``|``, a remark."""
@@ -76,25 +76,6 @@ def sweep(dataset: str, rows: Sequence[ResultRow]) -> Figures:
     return [("Forgetting against memory|FM with e stored nodes per class; joint training stores all nodes", drawing)]
 
 
-def forgetting(dataset: str, rows: Sequence[ResultRow]) -> Figures:
-    """Draw the accuracy lost on each task between learning it and the end."""
-    shown = [row for row in base_rows(rows) if row.matrix.num_tasks > 1]
-    if not shown:
-        return []
-    series = [
-        _series(row, row.name, ((j, drop, f"points lost on task {j}") for j, drop in enumerate(row.drops, 1)))
-        for row in shown
-    ]
-    lost = [point.y for one in series for point in one.points]
-    drawing = dot_plot(
-        series,
-        label=f"{dataset}: points of accuracy lost on each task by the end of the stream",
-        x_name="accuracy lost by the end, in points; the number is the task",
-        x_ticks=ticks(min(0.0, *lost), max(1.0, *lost), 6),
-    )
-    return [("Forgetting, task by task|right of zero: accuracy was lost", drawing)]
-
-
 def matrices(dataset: str, rows: Sequence[ResultRow]) -> Figures:
     """Draw the mean accuracy matrix of each row, all on one scale: on task j (column) after task i (row)."""
     shown, cells = [], 0
@@ -116,12 +97,11 @@ def matrices(dataset: str, rows: Sequence[ResultRow]) -> Figures:
 KINDS: dict[str, Callable[[str, Sequence[ResultRow]], Figures]] = {
     "growth": growth,
     "sweep": sweep,
-    "forgetting": forgetting,
     "matrices": matrices,
 }
 
 
-def write_figures(settings: Sequence[Setting], folder: str | Path) -> list[Path]:
+def write_figures(settings: Mapping[str, Mapping[str, Sequence[ResultRow]]], folder: str | Path) -> list[Path]:
     """Write every figure of the page as SVG, and as PDF where a converter is installed; return the files.
 
     A file is named by kind and data set, and by a number if there are several settings.
@@ -129,9 +109,9 @@ def write_figures(settings: Sequence[Setting], folder: str | Path) -> list[Path]
     suffixes = ("svg", "pdf") if converter() else ("svg",)
     Path(folder).mkdir(parents=True, exist_ok=True)
     written = []
-    for number, setting in enumerate(settings[:MAX_SETTINGS], 1):
-        for dataset, rows in setting.by_dataset.items():
-            title = f"{dataset} · {setting.label}"
+    for number, (label, groups) in enumerate(list(settings.items())[:MAX_SETTINGS], 1):
+        for dataset, rows in groups.items():
+            title = f"{dataset} · {label}"
             for kind, draw in KINDS.items():
                 if not (figures := draw(dataset, rows)):
                     continue

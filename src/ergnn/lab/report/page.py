@@ -5,13 +5,14 @@ The file is self-contained, with style, script and figures. It is built from the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 from ergnn.config.errors import InputError
 from ergnn.config.files import write_file
 from ergnn.lab.report.figures import KINDS, MAX_SETTINGS
-from ergnn.lab.report.rows import Setting, dataset_order, result_rows, settings_of
+from ergnn.lab.report.rows import ResultRow, dataset_order, result_rows, settings_of
 from ergnn.lab.report.tables import Section, caveats, cost_table, render_sections, result_table
 from ergnn.lab.result import StoredRun
 from ergnn.lab.store import RunStore
@@ -56,7 +57,7 @@ def report_page(runs: Sequence[StoredRun], title: str | None = None, command: st
     """Render the HTML page of some stored runs."""
     settings = settings_of(result_rows(runs))
     datasets = sorted({run.dataset for run in runs}, key=dataset_order)
-    costs = [Section(setting.label, cost_table(setting.rows)) for setting in settings]
+    costs = [Section(label, cost_table([*chain(*groups.values())])) for label, groups in settings.items()]
     return render_page(
         "report.html",
         title=title or f"Continual learning on {', '.join(datasets)}",
@@ -66,11 +67,11 @@ def report_page(runs: Sequence[StoredRun], title: str | None = None, command: st
     )
 
 
-def result_sections(settings: Sequence[Setting], drawn: int = 0) -> list[Section]:
+def result_sections(settings: Mapping[str, Mapping[str, Sequence[ResultRow]]], drawn: int = 0) -> list[Section]:
     """Build one section per setting and data set; the first ``drawn`` settings have figures."""
     sections = []
-    for number, setting in enumerate(settings):
-        for dataset, rows in setting.by_dataset.items():
+    for number, (label, groups) in enumerate(settings.items()):
+        for dataset, rows in groups.items():
             table = result_table(
                 [(row.name, row, row.paper) for row in rows], scale=1 if rows[0].is_image else 100, count_runs=True
             )
@@ -79,7 +80,7 @@ def result_sections(settings: Sequence[Setting], drawn: int = 0) -> list[Section
                 notes.append(f"Intervals of fewer than {MIN_RUNS} runs are unreliable.")
             figures = [one for draw in KINDS.values() for one in draw(dataset, rows)] if number < drawn else []
             commands = [(row.name, row.command) for row in rows]
-            sections.append(Section(f"{dataset} · {setting.label}", table, notes, commands, figures))
+            sections.append(Section(f"{dataset} · {label}", table, notes, commands, figures))
     return sections
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ ROW_SETTINGS = ("dataset", "backbone", "method", "input", "selector", "per_class
 DETERMINING = ("dataset", "scenario", "protocol", "backbone", "method", "input")
 """Settings that others follow from."""
 LABEL_SETTINGS = ("scenario", "protocol", "edges", "split", "class_order")
-"""Settings that every label of a :class:`Setting` shows."""
+"""Settings that every label of :func:`settings_of` shows."""
 
 
 @dataclass(frozen=True)
@@ -150,12 +151,6 @@ class ResultRow:
         curves = np.array([metrics.performance_after_each_task(matrix) for matrix in self.matrices])
         return [summarize(values) for values in curves.T]
 
-    @cached_property
-    def drops(self) -> list[Summary]:
-        """``a_jj − a_Mj`` for each task except the last, over the runs."""
-        drops = np.array([np.diagonal(m.values) - m.values[-1] for m in self.matrices])
-        return [summarize(values) for values in drops.T[:-1]]
-
     @property
     def paper(self) -> PaperResult | None:
         return paper_result(**{**self.config, "selector": self.selector, "per_class": self.per_class})
@@ -193,27 +188,22 @@ def result_rows(runs: Iterable[StoredRun]) -> list[ResultRow]:
     return sorted(map(ResultRow, groups.values()), key=_row_order)
 
 
-@dataclass
-class Setting:
-    """Rows that may share a table, for each data set."""
+def settings_of(rows: Sequence[ResultRow]) -> dict[str, dict[str, list[ResultRow]]]:
+    """Group :func:`result_rows` by the label of their common settings, then by data set: the rows that share a table.
 
-    label: str
-    rows: list[ResultRow] = field(default_factory=list)
-
-    @property
-    def by_dataset(self) -> dict[str, list[ResultRow]]:
-        """The rows of each data set, in the order of the paper's tables."""
-        names = sorted({row.dataset for row in self.rows}, key=dataset_order)
-        return {name: [row for row in self.rows if row.dataset == name] for name in names}
-
-
-def settings_of(rows: Sequence[ResultRow]) -> list[Setting]:
-    """Group rows by common settings; those with the most rows first, the paper's protocol before others."""
-    settings: dict[str, Setting] = {}
+    Settings with the most rows come first, then the paper's protocol before others.
+    """
+    settings: dict[str, list[ResultRow]] = {}
     for row in rows:
-        label = _label(row)
-        settings.setdefault(label, Setting(label)).rows.append(row)
-    return sorted(settings.values(), key=lambda s: (-len(s.rows), s.rows[0].runs[0].protocol != "paper", s.label))
+        settings.setdefault(_label(row), []).append(row)
+
+    def place(label: str) -> tuple[int, bool, str]:
+        return -len(settings[label]), settings[label][0].runs[0].protocol != "paper", label
+
+    return {
+        label: {dataset: list(group) for dataset, group in groupby(settings[label], lambda row: row.dataset)}
+        for label in sorted(settings, key=place)
+    }
 
 
 def _label(row: ResultRow) -> str:
