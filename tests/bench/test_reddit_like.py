@@ -31,9 +31,6 @@ def links(folder: Path) -> list[tuple[int, int]]:
     return [(u, int(v)) for u in range(rowptr.size - 1) for v in col[rowptr[u] : rowptr[u + 1]]]
 
 
-# --- the graph -------------------------------------------------------------------------------------------
-
-
 def test_links_are_exact_undirected_and_unique(folder: Path) -> None:
     found = links(folder)
     assert len(found) == 60_000
@@ -62,9 +59,6 @@ def test_the_bits_of_a_seed_are_fixed(folder: Path) -> None:
         "split": "8f2f67ff775a08ea",
         "x": "f9f22bd10d9348a6",
     }
-
-
-# --- files -----------------------------------------------------------------------------------------------
 
 
 def test_files_round_trip(folder: Path) -> None:
@@ -109,13 +103,6 @@ def test_an_unfinished_graph_leaves_no_files(tmp_path: Path) -> None:
     assert list((tmp_path / "made").iterdir()) == []
 
 
-def test_an_existing_graph_is_not_overwritten(folder: Path) -> None:
-    before = (folder / "x.npy").stat().st_mtime_ns
-    assert write_files(SMALL, folder) == folder
-    assert (folder / "x.npy").stat().st_mtime_ns == before
-    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -131,9 +118,6 @@ def test_an_existing_graph_is_not_overwritten(folder: Path) -> None:
 def test_invalid_specifications_are_rejected(options: dict[str, float], message: str) -> None:
     with pytest.raises(InputError, match=message):
         RedditLike(**options)  # type: ignore[arg-type]
-
-
-# --- the data set ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
