@@ -29,11 +29,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from sklearn.metrics import average_precision_score
 from torch import Tensor
 
 from benchmarks.measure import in_fresh_process
 from ergnn import Learner
-from ergnn.analytic.explain import BY, LabelEffects, average_precision, choose, doubts
+from ergnn.analytic.explain import BY, LabelEffects, choose, doubts
 from ergnn.data import Graph
 from ergnn.data.datasets import load_graph
 from ergnn.data.stream import Task
@@ -86,7 +87,7 @@ def audit(graph: Graph, seed: int, share: float, network: bool) -> dict[str, flo
     keep[order[: round(0.05 * train.numel())]] = False
     out = {
         "random": share,
-        "audit": average_precision(order, wrong),
+        "audit": average_precision_score(wrong[order].cpu(), -torch.arange(order.numel())),
         "before": accuracy(graph, head, test),
         "after": accuracy(graph, learn(graph, train[keep], labels[keep])[0], test),
         "right labels": accuracy(graph, learn(graph, train, graph.y[train])[0], test),
@@ -98,7 +99,7 @@ def audit(graph: Graph, seed: int, share: float, network: bool) -> dict[str, flo
         gcn = Learner("gcn", "finetune", head="growing", seed=seed, device=str(graph.device))
         gcn.observe(Task(0, planted, train, test[:0], test, tuple(range(classes))))
         given = gcn.predict_proba(train, graph=planted).gather(1, labels[:, None]).flatten()
-        out["gcn"] = average_precision(given.argsort(stable=True), wrong)
+        out["gcn"] = average_precision_score(wrong.cpu(), -given.cpu())
         out["gcn test"] = float((gcn.predict(test, graph=planted) == graph.y[test]).double().mean())
     return out
 

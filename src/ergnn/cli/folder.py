@@ -239,7 +239,7 @@ def explain_command(args: argparse.Namespace) -> None:
 
 def audit_command(args: argparse.Namespace) -> None:
     with folder_of(args).snapshot(args.version) as snapshot:
-        report = why.audit_labels(snapshot, None if args.out else args.count, args.plant)
+        report = why.audit_labels(snapshot, None if args.out else args.count)
     rows = [
         {
             **row,
@@ -251,7 +251,7 @@ def audit_command(args: argparse.Namespace) -> None:
     names = ("id", "label", "update", "probability", "class", "class_probability", "similar")
     shown = {**report, "rows": report["rows"][: args.count]}
     table = page.audit_table(shown).to_text()
-    show(args, shown, page.audit_words(report), [table], partial(write_rows, rows, names))
+    show(args, shown, [page.audit_words(report)], [table], partial(write_rows, rows, names))
 
 
 def suggest_command(args: argparse.Namespace) -> None:

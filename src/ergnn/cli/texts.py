@@ -99,7 +99,7 @@ def inspection_lines(report: dict[str, Any], max_rows: int | None = None) -> Ite
         offline=offline_lines(report.get("offline")),
         tested=tested,
         alarms=[(number, drift) for number, drift in tested if drift["alarm"]],
-        doubts=list(audit_words(report["doubts"])) if report["doubts"] else [],
+        doubts=audit_words(report["doubts"]) if report["doubts"] else "",
     )
     rows = [
         [

@@ -263,17 +263,11 @@ def _distances(features: dict[str, Any]) -> list[tuple[str, list[float]]]:
     return [*rows, ("constant", features["constant"])]
 
 
-def audit_words(report: dict[str, Any]) -> Iterator[str]:
-    """Say how many labels were compared, and how many planted errors were found."""
+def audit_words(report: dict[str, Any]) -> str:
+    """Say how many labels were compared, and how many look wrong."""
     alone = report["labels"] - report["compared"]
     rest = f"; {alone:,} could not be compared: no other node has the label" if alone else ""
-    yield f"{report['doubtful']:,} of {report['compared']:,} labels are not the class that all others predict{rest}"
-    if planted := report.get("planted"):
-        count, share = planted["labels"], planted["labels"] / max(report["compared"], 1)
-        yield (
-            f"planted errors: {planted['found']:,} of {count:,} are among the first {count:,}; average precision "
-            f"{planted['average_precision']:.3f} (random order: {share:.3f})"
-        )
+    return f"{report['doubtful']:,} of {report['compared']:,} labels are not the class that all others predict{rest}"
 
 
 def audit_table(report: dict[str, Any]) -> Table:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ergnn.config.errors import InputError, UnknownNameError
+from ergnn.config.errors import InputError, check_choice
 from ergnn.config.learner_config import HEADS
 
 
@@ -30,8 +30,7 @@ class HeadPolicy:
     """
 
     def __init__(self, kind: str) -> None:
-        if kind not in HEADS:
-            raise UnknownNameError("head", kind, HEADS)
+        check_choice("head", kind, HEADS)
         self.kind = kind
         self.classes: list[tuple[int, ...]] = []
 
@@ -59,30 +58,24 @@ class HeadPolicy:
 
     def targets(self, task: int, labels: Tensor) -> Tensor:
         """Return the output of each label; labels are classes of the task."""
-        classes = self.classes[task]
-        hit = labels.unsqueeze(1) == torch.tensor(classes, device=labels.device)
+        outputs, classes = self.columns(task, labels.device)
+        hit = labels.unsqueeze(1) == classes
         if not bool(hit.any(1).all()):
             wrong = int(labels[~hit.any(1)][0])
-            raise InputError(f"label {wrong} is not one of task {task + 1}'s classes {classes}")
-        return torch.tensor(self._outputs(task), device=labels.device)[hit.int().argmax(1)]
+            raise InputError(f"label {wrong} is not one of task {task + 1}'s classes {self.classes[task]}")
+        return outputs[hit.int().argmax(1)]
 
     def columns(self, task: int | None, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return the outputs that compete and their classes, for one task or, with a growing head, for all tasks."""
-        if task is not None:
-            pairs = list(zip(self._outputs(task), self.classes[task], strict=True))
-        elif self.kind == "growing":
-            pairs = [(output, c) for c, output in _growing_head(tuple(self.classes))[1].items()]
+        if self.kind == "growing":
+            outputs = _growing_head(tuple(self.classes))[1]
+            pairs = [(outputs[c], c) for c in (outputs if task is None else self.classes[task])]
+        elif task is not None:
+            pairs = list(enumerate(self.classes[task]))
         else:
             raise InputError(f"head {self.kind!r} requires the task of the nodes; use head='growing' if it is unknown")
-        outputs, labels = torch.tensor(pairs, device=device).T
-        return outputs, labels
-
-    def _outputs(self, task: int) -> list[int]:
-        """Return the output of each class of a task."""
-        if self.kind != "growing":
-            return list(range(len(self.classes[task])))
-        outputs = _growing_head(tuple(self.classes))[1]
-        return [outputs[c] for c in self.classes[task]]
+        places, labels = torch.tensor(pairs, device=device).T
+        return places, labels
 
 
 @lru_cache(maxsize=64)  # needed for every experience
