@@ -88,13 +88,13 @@ def test_figures(tmp_path: Path) -> None:
     assert main(["run", *QUICK, "--seeds", "2", "--plot", str(path)]) == 0
     text = path.read_text(encoding="utf-8")
     assert text.startswith("<svg")
-    assert all(word in text for word in ("cora · sgc · replay", "mean over tasks so far (%)"))
+    assert all(word in text for word in ("cora · sgc · replay", "accuracy (%)"))
 
 
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--plot", "figure.gif"], "figure.gif: a figure is written as one of: .svg, .png, .pdf"),
+        (["--plot", "figure.gif"], "figure.gif: a figure is written as .svg"),
         (["--plot", "nowhere/figure.svg"], "no such folder"),
         (["--import", "nowhere.py"], "--import nowhere.py: no such file"),
     ],

@@ -1,7 +1,6 @@
 """Charts against their data, and as files."""
 
 import re
-import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import numpy as np
 import pytest
 
 from ergnn.config.errors import InputError
-from ergnn.pages import figure_files
 from ergnn.pages.figures import Drawing, Point, Series, dot_plot, heat_map, line_chart, log_ticks, panels, spread, ticks
 
 
@@ -97,37 +95,7 @@ def test_an_svg_file_has_all_texts_and_no_style_variables(drawing: Drawing, tmp_
     assert {name for name in used if f".{name}" not in style} == set()
 
 
-@pytest.mark.parametrize("converter", ["cairosvg", "rsvg-convert"])
-@pytest.mark.parametrize(("suffix", "first"), [("pdf", b"%PDF-"), ("png", b"\x89PNG")])
-def test_figures_are_converted(
-    converter: str, suffix: str, first: bytes, drawing: Drawing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if converter == "rsvg-convert":
-        monkeypatch.setitem(sys.modules, "cairosvg", None)
-    if figure_files.converter() is None or (converter == "cairosvg" and not importable("cairosvg")):
-        pytest.skip(f"{converter} is not installed")
-    path = tmp_path / f"figure.{suffix}"
-    drawing.save(path)
-    assert path.read_bytes().startswith(first)
-    assert path.stat().st_size > 2000
-
-
-def importable(module: str) -> bool:
-    try:
-        __import__(module)
-    except (ImportError, OSError):
-        return False
-    return True
-
-
-def test_without_a_converter_png_is_rejected_and_the_converters_are_named(
-    drawing: Drawing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "cairosvg", None)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(
-        InputError, match=r"figure\.png: a figure as \.png needs cairosvg \(pip install cairosvg\) or rsvg"
-    ):
+def test_other_files_than_svg_are_rejected(drawing: Drawing, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"figure\.png: a figure is written as \.svg"):
         drawing.save(tmp_path / "figure.png")
-    drawing.save(tmp_path / "figure.svg")
-    assert [path.name for path in tmp_path.iterdir()] == ["figure.svg"]
+    assert not list(tmp_path.iterdir())

@@ -47,7 +47,7 @@ def _run(commands: Any) -> None:
     shown = parser.add_mutually_exclusive_group()
     option(shown, "--json", "", "print one JSON object instead of the table")
     option(shown, "--latex", "", "print LaTeX tables (booktabs) instead of text")
-    option(parser, "--plot", "FILE.svg|png|pdf", "plot the accuracy after each task to a file")
+    option(parser, "--plot", "FILE.svg", "draw the accuracy matrix as a figure")
     option(parser, "--store", "DIR|FILE|URL", "store each run, for `ergnn report`; stored runs are not repeated")
     _threads(parser)
     option(parser, "--checkpoint", "DIR", "save the state of each seed after each task; resume from saved states")
@@ -112,7 +112,7 @@ def _runs(commands: Any) -> None:
     option(parser, "-o --out", "FILE", "file to write; only tables if it ends in .md, .tex or .txt", "report.html")
     _store(parser)
     option(parser, "--title", "TEXT", "title of the page (default: derived from its content)")
-    option(parser, "--figures", "DIR", "also write the figures as SVG files, and PDF if it can be made")
+    option(parser, "--figures", "DIR", "also write the figures as SVG files")
 
 
 def _store(parser: Any) -> None:

@@ -187,17 +187,15 @@ def runs(args: argparse.Namespace) -> None:
 
 
 def report(args: argparse.Namespace) -> None:
-    from ergnn.lab.report.figures import write_figures
-    from ergnn.lab.report.page import stored_runs, write_page
+    from ergnn.lab.report.page import stored_runs, write_figures, write_page
     from ergnn.lab.report.rows import result_rows, settings_of
-    from ergnn.pages.figure_files import CONVERTERS, converter
 
     store = store_path(args.store)
     path = write_page(store, args.out, title=args.title)
     print(f"{path}: {path.stat().st_size / 1000:,.0f} kB")
     if args.figures:
         written = write_figures(settings_of(result_rows(stored_runs(store))), args.figures)
-        print(f"{args.figures}: {len(written)} files" + ("" if converter() else f"; .pdf files need {CONVERTERS}"))
+        print(f"{args.figures}: {len(written)} files")
 
 
 def datasets(args: argparse.Namespace) -> None:

@@ -38,12 +38,12 @@ def run_command(args: argparse.Namespace) -> None:
     from ergnn.data.datasets.storage import DOWNLOAD_VARIABLE
     from ergnn.engine.distributed import launched_first
     from ergnn.engine.hardware import set_threads
-    from ergnn.lab.report.figures import write_run_figure
+    from ergnn.lab.report.page import write_run_figure
     from ergnn.lab.resumable import run_resumable
     from ergnn.lab.run import total_epochs
     from ergnn.lab.store import RunStore
     from ergnn.learning.resolve import options_in_effect
-    from ergnn.pages.figure_files import check_figure_file
+    from ergnn.pages.figures import check_figure_file
     from ergnn.pages.run_tables import accuracy_table, measure_table, run_text
 
     refuse_unused(config.given(), config.learner)

@@ -10,8 +10,18 @@ import numpy as np
 from ergnn.learning.evaluation import accuracy_matrix
 from ergnn.learning.metrics import accuracy_map
 from ergnn.learning.watch import ALPHA
-from ergnn.pages.figures import Drawing, Point, Series, heat_map, line_chart, look_of, value_ticks
-from ergnn.pages.node_figures import bar_chart, class_looks, neighborhood_map
+from ergnn.pages.figures import (
+    Drawing,
+    Point,
+    Series,
+    bar_chart,
+    class_looks,
+    heat_map,
+    line_chart,
+    look_of,
+    neighborhood_map,
+    value_ticks,
+)
 from ergnn.pages.page import render_page
 from ergnn.pages.table import Cell, Table, percent
 

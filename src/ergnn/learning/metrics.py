@@ -114,7 +114,7 @@ class AccuracyMatrix:
         return [[None if np.isnan(score) else float(score) for score in row] for row in self.values]
 
     def plot(self) -> Drawing:
-        """Draw the matrix: a notebook shows the drawing, and its ``save("matrix.svg")`` writes it (also .png, .pdf)."""
+        """Draw the matrix: a notebook shows the drawing, and its ``save("matrix.svg")`` writes it."""
         return accuracy_map([self], f"{self.metric} in percent", [f"task {i + 1}" for i in range(self.num_tasks)])
 
     def __getitem__(self, index: Any) -> Any:

@@ -5,22 +5,32 @@ The file is self-contained, with style, script and figures. It is built from the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
+
 from ergnn.config.errors import InputError
 from ergnn.config.files import write_file
-from ergnn.lab.report.figures import KINDS, MAX_SETTINGS
-from ergnn.lab.report.rows import ResultRow, dataset_order, result_rows, settings_of
+from ergnn.config.registry import name_of
+from ergnn.lab.report.rows import ResultRow, base_rows, dataset_order, main_backbone, result_rows, settings_of
 from ergnn.lab.report.tables import Section, caveats, cost_table, render_sections, result_table
-from ergnn.lab.result import StoredRun
+from ergnn.lab.result import RunResult, StoredRun
 from ergnn.lab.store import RunStore
+from ergnn.learning.metrics import AccuracyMatrix, Summary, accuracy_map
+from ergnn.pages.figures import Drawing, Point, Series, line_chart, panels, value_ticks
 from ergnn.pages.page import render_page
 from ergnn.pages.table import FORMATS, duration
 
 MIN_RUNS = 5
 """A note says that intervals are unreliable with fewer runs."""
+Figures = list[tuple[str, Drawing]]
+"""Captions and drawings; a caption is a name and, after ``|``, a remark."""
+MAX_CELLS = 4000
+"""Maximum number of heat-map cells for one data set and setting; 23 tasks have 276 each."""
+MAX_SETTINGS = 4
+"""Maximum number of settings with figures; all settings have tables."""
 
 
 def stored_runs(store_path: str | Path) -> list[StoredRun]:
@@ -97,3 +107,117 @@ def _facts(runs: Sequence[StoredRun], datasets: Sequence[str]) -> list[tuple[str
         ("code", ", ".join(sorted({run.code_version for run in runs}))),
         ("finished", days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"),
     ]
+
+
+def growth(dataset: str, rows: Sequence[ResultRow]) -> Figures:
+    """Draw figure 2: average accuracy over the tasks seen so far, after each task, of rows of one backbone and e."""
+    backbone = main_backbone(rows)
+    main = [row for row in base_rows(rows) if row.is_bound or row.backbone == backbone]
+    shown = [row for row in main if not row.special and row.matrix.num_tasks > 1]
+    if not shown:
+        return []
+    tasks = max(row.matrix.num_tasks for row in shown)
+    series = [_series(row, ((i, v, f"after task {i}") for i, v in enumerate(row.after_each_task, 1))) for row in shown]
+    drawing = line_chart(
+        series,
+        label=f"{dataset}: average accuracy over the tasks seen so far, after each of {tasks} tasks",
+        x_name="tasks learned",
+        y_name="AA over the tasks so far (%)",
+        x_ticks=[*range(1, tasks + 1, max(1, tasks // 12))],
+        y_ticks=value_ticks(series, (0.0, 100.0)),
+    )
+    return [("Accuracy as tasks arrive|over the tasks so far; bars are 95 % intervals", drawing)]
+
+
+def sweep(dataset: str, rows: Sequence[ResultRow]) -> Figures:
+    """Draw figure 3: FM against e, and joint training, which stores everything."""
+    backbone = main_backbone(rows)
+    by_selector: dict[str, list[ResultRow]] = {}
+    for row in rows:
+        if row.method == "replay" and row.backbone == backbone:
+            by_selector.setdefault(row.short_name, []).append(row)
+    swept = [sorted(group, key=lambda row: row.per_class) for group in by_selector.values() if len(group) > 1]
+    if not swept:
+        return []
+    sizes = sorted({row.per_class for group in swept for row in group})
+    series = [
+        _series(group[0], ((row.per_class, row.summary("fm"), f"e = {row.per_class}") for row in group))
+        for group in swept
+    ]
+    for row in rows:
+        if row.method == "joint" and row.backbone == backbone:
+            fm = row.summary("fm")
+            ends = [Point(e, 100 * fm.mean, None, f"{row.short_name}: {fm.text()}") for e in (sizes[0], sizes[-1])]
+            series.append(Series(row.short_name, row.look, ends))
+    drawing = line_chart(
+        series,
+        label=f"{dataset}: forgetting mean against the number e of stored nodes per class",
+        x_name="e, nodes per class (log scale)",
+        y_name="FM (%)",
+        x_ticks=sizes,
+        log_x=True,
+    )
+    return [("Forgetting against memory|FM with e stored nodes per class; joint training stores all nodes", drawing)]
+
+
+def matrices(dataset: str, rows: Sequence[ResultRow]) -> Figures:
+    """Draw the mean accuracy matrix of each row, all on one scale: on task j (column) after task i (row)."""
+    shown, cells = [], 0
+    for row in base_rows(rows):
+        cells += row.matrix.num_tasks * (row.matrix.num_tasks + 1) // 2
+        if cells <= MAX_CELLS:
+            shown.append(row)
+    low = np.floor(10 * min((float(np.nanmin(row.matrix.values)) for row in shown), default=0.0)) / 10
+    figures = []
+    for row in shown:
+        pm, fm = (f"{100 * row.summary(name).mean:.1f}".replace("-", "−") for name in ("pm", "fm"))
+        label = f"{row.name} on {dataset}, accuracy in percent on tasks 1, 2, …"
+        figures.append(
+            (f"{row.name}|PM {pm} · FM {fm}", accuracy_map(row.matrices, label, _task_names(row.matrix), low))
+        )
+    return figures
+
+
+KINDS: dict[str, Callable[[str, Sequence[ResultRow]], Figures]] = {
+    "growth": growth,
+    "sweep": sweep,
+    "matrices": matrices,
+}
+
+
+def write_figures(settings: Mapping[str, Mapping[str, Sequence[ResultRow]]], folder: str | Path) -> list[Path]:
+    """Write every figure of the page as SVG, and return the files.
+
+    A file is named by kind and data set, and by a number if there are several settings.
+    """
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    written = []
+    for number, (label, groups) in enumerate(list(settings.items())[:MAX_SETTINGS], 1):
+        for dataset, rows in groups.items():
+            title, suffix = f"{dataset} · {label}", f"-{number}" if len(settings) > 1 else ""
+            for kind, draw in KINDS.items():
+                if figures := draw(dataset, rows):
+                    written.append(Path(folder) / f"{kind}-{dataset}{suffix}.svg")
+                    panels(figures, label=title, title=title).save(written[-1])
+    return written
+
+
+def write_run_figure(result: RunResult, path: str | Path) -> None:
+    """Draw the mean accuracy matrix of a run over seeds and class orders."""
+    title = f"{result.dataset} · {name_of(result.learner.backbone)} · {name_of(result.learner.method)}"
+    metric = f"{result.members[0].matrix.metric} (%)|on each task (column) after each task (row)"
+    heat = accuracy_map(result.matrices, f"{title}: accuracy in percent", _task_names(result.matrix), side=300)
+    panels([(metric, heat)], label=title, title=title).save(path)
+
+
+def _task_names(matrix: AccuracyMatrix) -> list[str]:
+    return [f"task {i + 1}" for i in range(matrix.num_tasks)]
+
+
+def _series(row: ResultRow, values: Iterable[tuple[float, Summary, str]]) -> Series:
+    """Make the points, in percent, of x, a summary and words for the hover text."""
+    name, points = row.short_name, []
+    for x, value, words in values:
+        half = None if value.ci95 is None else 100 * value.ci95
+        points.append(Point(x, 100 * value.mean, half, f"{name}, {words}: {value.text()}"))
+    return Series(name, row.look, points)
