@@ -156,6 +156,8 @@ def test_kinds_can_be_told_and_are_shown(tmp_path: Path, capsys: pytest.CaptureF
         ("signup", "date", "month and weekday"),
     ):
         assert any(all(word in line for word in words) for line in shown.splitlines()), (words, shown)
+    with pytest.raises(InputError, match=r"unknown kind of column 'size': 'nmber' \(did you mean 'number'"):
+        Settings.from_settings({"columns": {"size": "nmber"}})
     with pytest.raises(InputError, match="no column 'size' to read as number"):
         LearnerFolder.create(tmp_path / "g", Settings.from_settings({"columns": {"size": "number"}})).observe(
             read_nodes(files[0]), read_edges(files[1])

@@ -62,6 +62,10 @@ class Settings:
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
                 raise InputError(f"{name} is {value!r}; it must be a whole number of 1 or more")
+        if self.columns:
+            from ergnn.data.tables.kinds import check_kinds
+
+            check_kinds(self.columns)
         if type(self.directed) is not bool:
             raise InputError(f"directed is {self.directed!r}; it must be true or false")
         if self.limits.nodes >= 2**31:

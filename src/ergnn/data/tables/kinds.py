@@ -89,6 +89,12 @@ class Codes:
         return cls(np.where(low == MISSING_CODE, np.nan, high + low), text, {})
 
 
+def check_kinds(told: Mapping[str, str]) -> None:
+    """Refuse kinds of columns that do not exist."""
+    for name, kind in told.items():
+        check_choice(f"kind of column {name!r}:", kind, KINDS)
+
+
 def decide_kinds(columns: Mapping[str, Any], told: Mapping[str, str], where: object) -> tuple[ColumnKind, ...]:
     """Decide the kind of each column of a table, unless ``told`` names it.
 
@@ -97,8 +103,8 @@ def decide_kinds(columns: Mapping[str, Any], told: Mapping[str, str], where: obj
         told: kinds by column name; see :data:`KINDS`.
         where: the name of the table in messages.
     """
+    check_kinds(told)
     for name, kind in told.items():
-        check_choice(f"the kind of column {name!r}", kind, KINDS)
         if name not in columns:
             raise InputError(f"{where}: no column {name!r} to read as {kind}; columns are {listed(list(columns))}")
     kinds = [
