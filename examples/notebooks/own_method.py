@@ -61,6 +61,7 @@ ergnn.evaluate_stream(learner, stream).plot()
 # %%
 from ergnn.lab.compare import compare
 from ergnn.lab.contenders import CompareOptions
+from ergnn.lab.grid_runner import GridRunner
 from ergnn.lab.report.comparison import write_comparison
 
 options = CompareOptions(
@@ -74,7 +75,7 @@ options = CompareOptions(
     trials=1,
 )
 out = tempfile.mkdtemp()
-sections = write_comparison(compare(options, out), out, "ergnn compare …", True)
+sections = write_comparison(compare(options, GridRunner(out)), out, "ergnn compare …", True)
 pd.DataFrame(sections[0].table.rows, columns=sections[0].table.header)
 
 # %% [markdown]

@@ -14,6 +14,7 @@ import torch
 from ergnn import Learner, make_stream
 from ergnn.lab.config import RunConfig
 from ergnn.lab.grid import CLASS_INCREMENTAL
+from ergnn.lab.grid_runner import GridRunner
 from ergnn.lab.report.experiments import write_results
 from ergnn.lab.reproduce import GridCell, Options, cells, reproduce
 from ergnn.lab.run import members_of, streams_of
@@ -48,10 +49,12 @@ def test_a_small_table_runs_resumes_and_names_its_commands(tmp_path: Path) -> No
     rows = [row for row in CLASS_INCREMENTAL.rows if row.label.partition(", edges")[0] in LABELS]
     small = replace(CLASS_INCREMENTAL, rows=rows, datasets=("cora",), common={**CLASS_INCREMENTAL.common, "epochs": 2})
     options = Options(seeds=2)
-    first = reproduce([small], tmp_path, options)
-    assert (first.done, first.failed) == (4, [])
-    assert reproduce([small], tmp_path, options, resume=True).done == 0
-    sections = write_results(first, [small], tmp_path, options)
+    runner = GridRunner(tmp_path)
+    first = reproduce([small], options, runner)
+    assert (len(runner.outcomes), runner.failed) == (4, [])
+    reproduce([small], options, runner)
+    assert len(runner.outcomes) == 4
+    sections = write_results(first, [small], options, runner)
     text = sections[0].render("text")
     assert "each with its own class order" in text
     assert text.count("--class-order seeded") == 4

@@ -15,7 +15,7 @@ from ergnn.config.errors import InputError
 from ergnn.lab import engines
 from ergnn.lab.config import RunConfig
 from ergnn.lab.engines import LocalEngine, Outcome, Unit
-from ergnn.lab.grid_runner import run_units
+from ergnn.lab.grid_runner import GridRunner, run_units
 from ergnn.lab.report.experiments import write_results
 from ergnn.lab.reproduce import Options, reproduce
 from ergnn.lab.run import members_of, run_members
@@ -43,21 +43,24 @@ def twice(units: Sequence[Unit]) -> Generator[Outcome, None, None]:
 
 
 def test_a_grid_goes_into_the_store_that_is_named(store_path: str, tmp_path: Path) -> None:
-    done = reproduce([FEW], tmp_path / "out", OPTIONS, store=store_path)
-    assert (done.done, done.failed) == (2, [])
-    write_results(done, [FEW], tmp_path / "out", OPTIONS)
+    runner = GridRunner(tmp_path / "out", store_path)
+    write_results(reproduce([FEW], OPTIONS, runner), [FEW], OPTIONS, runner)
+    assert (len(runner.outcomes), runner.failed) == (2, [])
     assert (tmp_path / "out" / "report.html").exists()
     assert not (tmp_path / "out" / "runs.sqlite").exists()
     with RunStore(store_path, create=False) as store:
         assert len(store) == 4
     with pytest.raises(InputError, match="contains 4 finished runs; use --resume to continue, or another --store"):
-        reproduce([FEW], tmp_path / "out", OPTIONS, store=store_path)
-    assert reproduce([FEW], tmp_path / "out", OPTIONS, store=store_path, resume=True).done == 0
+        GridRunner(tmp_path / "out", store_path)
+    again = GridRunner(tmp_path / "out", store_path, resume=True)
+    reproduce([FEW], OPTIONS, again)
+    assert not again.outcomes
 
 
 def test_units_computed_twice_are_stored_once(tmp_path: Path) -> None:
-    done = reproduce([FEW], tmp_path, OPTIONS, engine=twice)
-    assert done.failed == []
+    runner = GridRunner(tmp_path, engine=twice)
+    reproduce([FEW], OPTIONS, runner)
+    assert runner.failed == []
     with RunStore(tmp_path / "runs.sqlite") as store:
         assert sorted((run.method, run.seed) for run in store.runs()) == [
             *(("finetune", 0), ("finetune", 1), ("replay", 0), ("replay", 1))

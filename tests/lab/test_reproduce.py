@@ -46,8 +46,8 @@ def is_running(pid: int) -> bool:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny grid, done without interruption."""
     out = tmp_path_factory.mktemp("whole")
-    done = run_tiny(str(out))
-    assert (done.done, done.failed) == (10, [])
+    runner = run_tiny(str(out))
+    assert (len(runner.outcomes), runner.failed) == (10, [])
     return out
 
 
@@ -74,12 +74,12 @@ def test_a_killed_run_resumes_and_gives_the_same_tables(whole: Path, tmp_path: P
         run_tiny(str(tmp_path))
     resumed = run_tiny(str(tmp_path), resume=True)
     after = rows_of(store)
-    assert resumed.done == (len(expected) - len(before)) // 4
+    assert len(resumed.outcomes) == (len(expected) - len(before)) // 4
     assert {key: after[key] for key in before} == before  # to the second: nothing was done again
     assert {key: row[2] for key, row in after.items()} == {key: row[2] for key, row in expected.items()}
     for name in TABLES:
         assert (tmp_path / name).read_bytes() == (whole / name).read_bytes()
-    assert run_tiny(str(tmp_path), resume=True).done == 0
+    assert not run_tiny(str(tmp_path), resume=True).outcomes
 
 
 def test_tables_match_the_store(whole: Path) -> None:

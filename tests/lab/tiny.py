@@ -5,8 +5,9 @@ import sys
 
 from ergnn.lab.engines import LocalEngine
 from ergnn.lab.grid import Experiment, GridRow
+from ergnn.lab.grid_runner import GridRunner
 from ergnn.lab.report.experiments import write_results
-from ergnn.lab.reproduce import Options, Reproduced, reproduce
+from ergnn.lab.reproduce import Options, reproduce
 
 ROWS = (
     GridRow("GAT", {"backbone": "gat", "method": "finetune"}),
@@ -22,13 +23,13 @@ TINY = Experiment(
 OPTIONS = Options(seeds=2, class_orders=2)
 
 
-def run_tiny(out: str, jobs: int = 1, resume: bool = False, options: Options = OPTIONS) -> Reproduced:
+def run_tiny(out: str, jobs: int = 1, resume: bool = False, options: Options = OPTIONS) -> GridRunner:
     def tell(_: object) -> None:
         print(" ".join(str(child.pid) for child in multiprocessing.active_children()), flush=True)
 
-    done = reproduce([TINY], out, options, engine=LocalEngine(jobs), resume=resume, on_done=tell)
-    write_results(done, [TINY], out, options, command="ergnn reproduce tiny")
-    return done
+    runner = GridRunner(out, resume=resume, engine=LocalEngine(jobs), on_done=tell)
+    write_results(reproduce([TINY], options, runner), [TINY], options, runner, command="ergnn reproduce tiny")
+    return runner
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from ergnn.cli.arguments import RUN_FILTERS
 from ergnn.cli.options import given
@@ -20,34 +20,35 @@ from ergnn.config.registry import REQUIRED, field_options
 from ergnn.lab.options import CompareOptions, Options
 from ergnn.pages.table import Table
 
-if TYPE_CHECKING:
-    pass
-
 T = TypeVar("T")
 
 
 def reproduce(args: argparse.Namespace) -> int:
     """Run the experiments; return 0 on success and 1 if some rows failed."""
     from ergnn.lab.grid import PAPER
+    from ergnn.lab.grid_runner import GridRunner
     from ergnn.lab.report.experiments import write_results
     from ergnn.lab.reproduce import EXPERIMENTS, reproduce
 
     options = options_of(args, Options)
     lines = Lines(enabled=not args.quiet)
     experiments = PAPER if args.result == "all" else [EXPERIMENTS[args.result]]
-    grid = {"engine": engine_of(args), "store": args.store, "resume": args.resume}
-    done = reproduce(experiments, args.out, options, **grid, on_plan=lines.plan, on_done=lines.done)
+    runner = GridRunner(
+        args.out, args.store, args.resume, engine=engine_of(args), on_plan=lines.plan, on_done=lines.done
+    )
+    done = reproduce(experiments, options, runner)
     command = command_line(args, f"reproduce {args.result}", Options)
-    sections = write_results(done, experiments, args.out, options, command=command)
+    sections = write_results(done, experiments, options, runner, command=command)
     files = ("" if args.store else "runs.sqlite, ") + "results.json, tables as .txt, .md and .tex"
     page = ", report.html" * os.path.exists(os.path.join(args.out, "report.html"))
-    return print_results(sections, f"{args.out}: {files}{page}", done.failed)
+    return print_results(sections, f"{args.out}: {files}{page}", runner.failed)
 
 
 def compare(args: argparse.Namespace) -> int:
     """Run the comparison; return 0 on success and 1 if some runs failed."""
     from ergnn.lab.compare import compare
     from ergnn.lab.contenders import QUICK
+    from ergnn.lab.grid_runner import GridRunner
     from ergnn.lab.report.comparison import write_comparison
     from ergnn.lab.run import BATCH
 
@@ -64,21 +65,20 @@ def compare(args: argparse.Namespace) -> int:
         for condition, reason in left_out.items():
             lines.say(f"left out: {condition}: {reason}")
 
-    done = compare(
-        options,
+    runner = GridRunner(
         args.out,
+        args.store,
+        args.resume,
         engine=engine_of(args),
         batch=args.batch or BATCH,
-        store=args.store,
-        resume=args.resume,
         run=not args.no_run,
-        on_planned=planned,
         on_plan=lambda stage, units: lines.plan(stage, units) if units else None,
         on_done=lines.done,
     )
+    done = compare(options, runner, planned)
     sections = write_comparison(done, args.out, command_line(args, "compare", CompareOptions), args.quick)
     files = "benchmark, details and search as .txt, .md and .tex, figures as .svg, results.json, report.html"
-    return print_results(sections, f"{args.out}: {files}", done.failed)
+    return print_results(sections, f"{args.out}: {files}", runner.failed)
 
 
 def options_of(args: argparse.Namespace, kind: Callable[..., T], **preset: Any) -> T:

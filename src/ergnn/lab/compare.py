@@ -8,33 +8,27 @@ orders. The first two use other seeds, class orders and splits than the last, an
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ergnn.lab.contenders import CompareOptions, Entry, Trial, members, plan, trial_settings
-from ergnn.lab.engines import Engine, Outcome
-from ergnn.lab.grid_runner import GridRunner, open_grid
-from ergnn.lab.run import BATCH
+from ergnn.lab.grid_runner import GridRunner
 from ergnn.learning.metrics import average_accuracy
 
-SEARCH_STORE = "search.sqlite"
+SEARCH = "search.sqlite"
+"""File of the store of probes and trials in an output folder."""
 MAX_PROBES = 8
 """Sizes to measure at most; bytes are nearly linear in the size, so that two or three are usual."""
 FULL = 0.95
 """A memory of this share of the budget is large enough."""
 
 
-@dataclass(frozen=True)
-class Compared:
+class Compared(NamedTuple):
     """The result of :func:`compare`; ``left_out`` has the reason of each unavailable condition."""
 
     entries: list[Entry]
     left_out: dict[str, str]
-    store: str
-    failed: list[Outcome]
 
 
 def fit_memory(entry: Entry) -> Generator[dict[str, Any], int, dict[str, Any]]:
@@ -73,52 +67,30 @@ def fit_memory(entry: Entry) -> Generator[dict[str, Any], int, dict[str, Any]]:
 
 def compare(
     options: CompareOptions,
-    out: str | Path,
-    *,
-    engine: Engine | None = None,
-    batch: int = BATCH,
-    store: str | None = None,
-    resume: bool = False,
-    run: bool = True,
-    on_planned: Callable[[Sequence[Entry], Mapping[str, str]], None] | None = None,
-    on_plan: Callable[[str, int], None] | None = None,
-    on_done: Callable[[Outcome], None] | None = None,
+    runner: GridRunner,
+    on_planned: Callable[[Sequence[Entry], Mapping[str, str]], None] = lambda entries, left_out: None,
 ) -> Compared:
-    """Run everything that is not finished yet.
-
-    Args:
-        options: see :class:`CompareOptions`.
-        out: folder for the store of reported runs, and for ``search.sqlite``, that of probes and trials.
-        engine, batch, run, on_plan, on_done: see :class:`ergnn.lab.grid_runner.GridRunner`.
-        store, resume: see :func:`ergnn.lab.grid_runner.open_grid`.
-        on_planned: called with the plan before anything is run.
-    """
+    """Run everything that is not finished yet; ``on_planned`` is called with the plan before."""
     entries, left_out = plan(options)
-    path = open_grid(out, store, resume or not run)
-    if on_planned is not None:
-        on_planned(entries, left_out)
-    searching, reporting = (
-        GridRunner(to, engine, batch=batch, run=run, on_plan=on_plan, on_done=on_done)
-        for to in (str(Path(out) / SEARCH_STORE), path)
-    )
+    on_planned(entries, left_out)
     for dataset in dict.fromkeys(entry.condition.dataset for entry in entries):
         available = [entry for entry in entries if entry.condition.dataset == dataset and entry.config is not None]
-        _fit_all(available, searching)
-        _search_all([entry for entry in available if not entry.reason], options, searching)
-        _run_all([entry for entry in available if not entry.reason], options, reporting)
-    return Compared(entries, left_out, path, [*searching.failed, *reporting.failed])
+        _fit_all(available, runner)
+        _search_all([entry for entry in available if not entry.reason], options, runner)
+        _run_all([entry for entry in available if not entry.reason], options, runner)
+    return Compared(entries, left_out)
 
 
-def _fit_all(entries: Sequence[Entry], stage: GridRunner) -> None:
+def _fit_all(entries: Sequence[Entry], runner: GridRunner) -> None:
     """Scale all memories, one probe each at a time; probes train for one epoch."""
     searches = [(entry, fit_memory(entry)) for entry in entries if entry.sizes is not None]
     asked = [(entry, search, next(search)) for entry, search in searches]
     while asked:
-        probes = stage("memory probes", [entry.resolved({**ask, "epochs": 1}) for entry, _, ask in asked])
+        configs = [entry.resolved({**ask, "epochs": 1}) for entry, _, ask in asked]
         again = []
-        for (entry, search, _), runs in zip(asked, probes, strict=True):
-            if isinstance(runs, str):
-                entry.reason = runs
+        for (entry, search, _), (reason, runs) in zip(asked, runner("memory probes", configs, SEARCH), strict=True):
+            if reason:
+                entry.reason = reason
                 continue
             try:
                 again.append((entry, search, search.send(max(run.buffer_bytes for run in runs))))
@@ -127,7 +99,7 @@ def _fit_all(entries: Sequence[Entry], stage: GridRunner) -> None:
         asked = again
 
 
-def _search_all(entries: Sequence[Entry], options: CompareOptions, stage: GridRunner) -> None:
+def _search_all(entries: Sequence[Entry], options: CompareOptions, runner: GridRunner) -> None:
     """Score all trials on validation nodes of the first tasks; a single trial is not run."""
     tried = []
     for entry in entries:
@@ -136,22 +108,18 @@ def _search_all(entries: Sequence[Entry], options: CompareOptions, stage: GridRu
         tried += [(entry, point) for point in points] if len(points) > 1 else []
     first = {"first_tasks": options.search_tasks, "score": "val"}
     configs = [entry.resolved({**entry.memory, **first, **point}) for entry, point in tried]
-    for (entry, point), runs in zip(tried, stage("trials", configs), strict=True):
-        if isinstance(runs, str):
-            entry.reason = entry.reason or runs
+    for (entry, point), (reason, runs) in zip(tried, runner("trials", configs, SEARCH), strict=True):
+        if reason:
+            entry.reason = entry.reason or reason
         else:
             entry.trials.append(Trial(point, float(np.mean([average_accuracy(run.matrix) for run in runs]))))
 
 
-def _run_all(entries: Sequence[Entry], options: CompareOptions, stage: GridRunner) -> None:
+def _run_all(entries: Sequence[Entry], options: CompareOptions, runner: GridRunner) -> None:
     """Run the chosen configurations with the reported seeds and class orders."""
     who = (options.first_seed, options.seeds, options.class_orders)
-    for entry in entries:
-        chosen = {**entry.memory, **entry.chosen, **members(entry.condition.scenario, *who)}
-        entry.config = entry.resolved(chosen)
-    configs = [entry.config for entry in entries if entry.config is not None]
-    for entry, runs in zip(entries, stage("runs", configs), strict=True):
-        if isinstance(runs, str):
-            entry.reason = runs
-        else:
-            entry.runs = runs
+    configs = [
+        entry.resolved({**entry.memory, **entry.chosen, **members(entry.condition.scenario, *who)}) for entry in entries
+    ]
+    for entry, config, finished in zip(entries, configs, runner("runs", configs), strict=True):
+        entry.config, (entry.reason, entry.runs) = config, finished

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from ergnn.config.errors import ErgnnError, InputError
@@ -17,9 +17,6 @@ from ergnn.lab.engines import Engine, LocalEngine, Outcome, Unit
 from ergnn.lab.result import StoredRun
 from ergnn.lab.run import BATCH, members_of
 from ergnn.lab.store import RunStore
-
-STORE = "runs.sqlite"
-"""File of the run store in an output folder."""
 
 
 def units_of(store: RunStore, configs: Sequence[RunConfig], batch: int = BATCH) -> list[Unit]:
@@ -71,62 +68,71 @@ def run_units(
     return outcomes
 
 
-def open_grid(out: str | Path, store: str | None, resume: bool) -> str:
-    """Create an output folder and return the path of its store; an error if that has runs and should not be resumed.
+class GridRunner:
+    """Runs configurations into the store of an output folder, as far as they are missing there.
 
     Args:
-        out: folder for ``runs.sqlite``.
+        out: folder, which is created.
         store: another file, or the URL of a server, instead of ``runs.sqlite``.
-        resume: continue with an existing store.
-    """
-    Path(out).mkdir(parents=True, exist_ok=True)
-    path = str(Path(out) / STORE) if store is None else store
-    with RunStore(path) as opened:
-        if len(opened) and not resume:
-            raise InputError(
-                f"{opened.path} contains {len(opened)} finished runs; use --resume to continue, or another "
-                f"{'--out' if store is None else '--store'} to start again"
-            )
-    return path
-
-
-@dataclass
-class GridRunner:
-    """Runs configurations into a store, as far as they are missing there.
-
-    Attributes:
-        store: file or URL.
-        engine, on_done: see :func:`run_units`.
+        resume: continue with a store that has runs; otherwise it is an error.
+        engine: computes the units; by default this process.
         batch: number of members that are trained together.
         run: False to use stored runs only.
         on_plan: called with the name of a stage and the number of units to run.
+        on_done: called with each finished unit.
+
+    Attributes:
         outcomes: of all units that were run.
     """
 
-    store: str
-    engine: Engine | None = None
-    batch: int = BATCH
-    run: bool = True
-    on_plan: Callable[[str, int], None] | None = None
-    on_done: Callable[[Outcome], None] | None = None
-    outcomes: list[Outcome] = field(default_factory=list)
+    def __init__(
+        self,
+        out: str | Path,
+        store: str | None = None,
+        resume: bool = False,
+        *,
+        engine: Engine | None = None,
+        batch: int = BATCH,
+        run: bool = True,
+        on_plan: Callable[[str, int], None] | None = None,
+        on_done: Callable[[Outcome], None] | None = None,
+    ) -> None:
+        self.out, self.engine, self.batch, self.run = Path(out), engine, batch, run
+        self.on_plan, self.on_done = on_plan, on_done
+        self.outcomes: list[Outcome] = []
+        self.out.mkdir(parents=True, exist_ok=True)
+        self.store = str(self.out / "runs.sqlite") if store is None else store
+        with RunStore(self.store) as opened:
+            if len(opened) and run and not resume:
+                raise InputError(
+                    f"{opened.path} contains {len(opened)} finished runs; use --resume to continue, or another "
+                    f"{'--out' if store is None else '--store'} to start again"
+                )
 
     @property
     def failed(self) -> list[Outcome]:
         return [outcome for outcome in self.outcomes if outcome.error]
 
-    def __call__(self, stage: str, configs: Sequence[RunConfig]) -> list[list[StoredRun] | str]:
-        """Return the runs of each resolved configuration, or the reason why they are unavailable."""
-        with RunStore(self.store) as store:
-            units = units_of(store, configs, self.batch) if self.run else []
+    def __call__(
+        self, stage: str, configs: Sequence[RunConfig], store: str | None = None
+    ) -> list[tuple[str, list[StoredRun]]]:
+        """Return the runs of each resolved configuration, or the reason why there are none, and an empty list.
+
+        Args:
+            store: another file of the output folder, instead of the store.
+        """
+        path = self.store if store is None else str(self.out / store)
+        with RunStore(path) as opened:
+            units = units_of(opened, configs, self.batch) if self.run else []
         if self.on_plan is not None:
             self.on_plan(stage, len(units))
         if units:
-            self.outcomes += run_units(units, self.store, self.on_done, engine=self.engine)
-        results: list[list[StoredRun] | str] = []
-        with RunStore(self.store) as store:
+            self.outcomes += run_units(units, path, self.on_done, engine=self.engine)
+        results: list[tuple[str, list[StoredRun]]] = []
+        with RunStore(path) as opened:
             for config in configs:
-                missing = len(store.missing(config))
+                missing = len(opened.missing(config))
                 error = next((outcome.error for outcome in self.failed if outcome.unit.config == config), "")
-                results.append((error or f"{missing} runs are not finished") if missing else store.members(config))
+                reason = (error or f"{missing} runs are not finished") if missing else ""
+                results.append((reason, [] if reason else opened.members(config)))
         return results

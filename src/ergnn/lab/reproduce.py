@@ -5,19 +5,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from ergnn.config.errors import ErgnnError, InputError, check_choice
 from ergnn.config.learner_config import PROTOCOLS
 from ergnn.data.datasets import DATASETS
 from ergnn.lab.config import RunConfig, command_of
-from ergnn.lab.engines import Engine, Outcome
 from ergnn.lab.grid import CLASS_INCREMENTAL, PAPER, TABLE_4, Experiment, GridRow
-from ergnn.lab.grid_runner import GridRunner, open_grid
+from ergnn.lab.grid_runner import GridRunner
 from ergnn.lab.options import Options
 from ergnn.lab.paper import PaperResult, paper_result
 from ergnn.lab.published import PUBLISHED
@@ -31,7 +29,7 @@ QUICK_OMITS = (2, 10)
 """Values of e that a quick figure 3 omits."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class GridCell:
     """A row on one data set with one protocol: a configuration and its runs, or the reason why they are unavailable.
 
@@ -88,23 +86,6 @@ class GridCell:
                 "seconds": sum(run.seconds for run in self.runs),
             }
         return values
-
-
-@dataclass(frozen=True)
-class Reproduced:
-    """The result of :func:`reproduce`.
-
-    Attributes:
-        cells: the cells of each experiment, by name.
-        store: file or URL of the run store.
-        failed: units that failed.
-        done: number of units that this call ran; the others were already finished.
-    """
-
-    cells: dict[str, list[GridCell]]
-    store: str
-    failed: list[Outcome]
-    done: int
 
 
 def cells(experiment: Experiment, options: Options) -> list[GridCell]:
@@ -168,36 +149,10 @@ def _members(experiment: Experiment, protocol: str, dataset: str, options: Optio
     return members
 
 
-def reproduce(
-    experiments: Sequence[Experiment],
-    out: str | Path,
-    options: Options,
-    *,
-    engine: Engine | None = None,
-    store: str | None = None,
-    resume: bool = False,
-    on_plan: Callable[[str, int], None] | None = None,
-    on_done: Callable[[Outcome], None] | None = None,
-) -> Reproduced:
-    """Run the units that are not finished yet.
-
-    Args:
-        experiments: from :data:`EXPERIMENTS`.
-        out, store, resume: see :func:`ergnn.lab.grid_runner.open_grid`.
-        options: see :class:`Options`.
-        engine, on_plan, on_done: see :class:`ergnn.lab.grid_runner.GridRunner`.
-    """
-    path = open_grid(out, store, resume)
+def reproduce(experiments: Sequence[Experiment], options: Options, runner: GridRunner) -> dict[str, list[GridCell]]:
+    """Run everything that is not finished yet; return the cells of each experiment by its name."""
     planned = {experiment.name: cells(experiment, options) for experiment in experiments}
-    runner = GridRunner(path, engine, on_plan=on_plan, on_done=on_done)
     available = [cell for grid in planned.values() for cell in grid if cell.given is not None]
-    results = iter(runner("runs", [cell.config for cell in available]))
-
-    def finished(cell: GridCell) -> GridCell:
-        if cell.given is None:
-            return cell
-        result = next(results)
-        return replace(cell, reason=result) if isinstance(result, str) else replace(cell, runs=result)
-
-    done = {name: [finished(cell) for cell in grid] for name, grid in planned.items()}
-    return Reproduced(done, path, runner.failed, len(runner.outcomes) - len(runner.failed))
+    for cell, finished in zip(available, runner("runs", [cell.config for cell in available]), strict=True):
+        cell.reason, cell.runs = finished
+    return planned

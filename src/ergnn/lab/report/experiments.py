@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from ergnn import __version__
@@ -13,6 +12,7 @@ from ergnn.config.files import write_file
 from ergnn.data.datasets import DataUnavailable, load_graph
 from ergnn.lab.config import RunConfig
 from ergnn.lab.grid import FIGURE_2, FIGURE_3, PAPER_TABLE_1, TABLE_1, TABLE_4, Experiment, GridRow
+from ergnn.lab.grid_runner import GridRunner
 from ergnn.lab.report.page import write_page
 from ergnn.lab.report.tables import (
     QUICK_MARK,
@@ -23,7 +23,7 @@ from ergnn.lab.report.tables import (
     sensitivity_table,
     write_sections,
 )
-from ergnn.lab.reproduce import GridCell, Options, Reproduced, datasets_of
+from ergnn.lab.reproduce import GridCell, Options, datasets_of
 from ergnn.lab.run import make_config_stream
 from ergnn.lab.statistics import ALPHA, PairedTest, paired_tests
 from ergnn.lab.store import RunStore, machine_facts
@@ -155,16 +155,19 @@ def data_section(datasets: Sequence[str]) -> Section:
 
 
 def write_results(
-    done: Reproduced, experiments: Sequence[Experiment], out: str | Path, options: Options, command: str = ""
+    cells: Mapping[str, Sequence[GridCell]],
+    experiments: Sequence[Experiment],
+    options: Options,
+    runner: GridRunner,
+    command: str = "",
 ) -> list[Section]:
     """Write tables, results and, if there are runs, the page of some experiments into a folder; return the tables.
 
     Args:
-        done: result of :func:`ergnn.lab.reproduce.reproduce` for the same experiments and options.
-        out: output folder.
+        cells: result of :func:`ergnn.lab.reproduce.reproduce` for the same experiments, options and runner.
         command: the command, shown with the results.
     """
-    folder, written = Path(out), []
+    folder, written = runner.out, []
     results: dict[str, Any] = {
         "command": command,
         "quick": options.quick,
@@ -177,10 +180,10 @@ def write_results(
             sections = [data_section(datasets_of(experiment, options))]
             results["experiments"][experiment.name] = {}
         else:
-            cells = done.cells[experiment.name]
-            tests = paired_tests_of(experiment, cells)
-            sections = experiment_sections(experiment, cells, tests)
-            entry = {"rows": [cell.to_dict() for cell in cells], "tests": [test.to_dict() for test in tests]}
+            grid = cells[experiment.name]
+            tests = paired_tests_of(experiment, grid)
+            sections = experiment_sections(experiment, grid, tests)
+            entry = {"rows": [cell.to_dict() for cell in grid], "tests": [test.to_dict() for test in tests]}
             results["experiments"][experiment.name] = entry
         if options.quick:
             sections = [replace(section, notes=[QUICK_MARK, *section.notes]) for section in sections]
@@ -189,8 +192,8 @@ def write_results(
         write_sections(folder, name, sections, command)
         written += sections
     write_file(folder / "results.json", json.dumps(results, ensure_ascii=False, indent=1).encode())
-    with RunStore(done.store) as store:
+    with RunStore(runner.store) as store:
         has_runs = len(store) > 0
     if has_runs:
-        write_page(done.store, folder / "report.html", command=command)
+        write_page(runner.store, folder / "report.html", command=command)
     return written
