@@ -109,7 +109,7 @@ def test_progress_counts_every_epoch_of_every_member() -> None:
 def test_a_result_summarizes_its_members_each_on_a_split_of_its_own() -> None:
     result = run(replace(QUICK, per_class=2, selector="mf", denominator="M"))
     assert isinstance(result, RunResult)
-    assert result.learner.method_options == {"per_class": 2, "selector": "mf"}
+    assert result.config.learner.method_options == {"per_class": 2, "selector": "mf"}
     assert (result.pm.n, result.fm.n, result.aa.n) == (3, 3, 3)
     shown = result.to_dict()
     assert (shown["pm"], shown["aa"]) == (result.pm.to_dict(), result.aa.to_dict())
@@ -129,7 +129,7 @@ def test_a_custom_stream_runs_with_several_seeds() -> None:
     stream = make_stream("cora", split="seeded").stream
     config = LearnerConfig("gcn", epochs=4, method_options={"per_class": 2})
     result = run(stream, config, seeds=[0, 3])
-    assert (result.dataset, result.seeds, result.protocol) == ("cora", [0, 3], None)
+    assert (result.config.dataset, result.seeds, result.to_dict()["protocol"]) == ("cora", [0, 3], None)
     for seed, matrix in zip(result.seeds, result.matrices, strict=True):
         assert matrix == evaluate_stream(Learner(replace(config, seed=seed)), stream)
     assert run(stream, config, seeds=1).matrices == result.matrices[:1]

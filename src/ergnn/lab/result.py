@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import numpy as np
 
-from ergnn.config.learner_config import LearnerConfig
+from ergnn.config.learner_config import reveals_labels
 from ergnn.config.registry import name_of
+from ergnn.data.datasets import DATASETS
+from ergnn.lab.config import RunConfig
+from ergnn.lab.paper import paper_result
 from ergnn.learning import metrics
 from ergnn.learning.metrics import AccuracyMatrix, Summary, summarize
 from ergnn.learning.resolve import options_in_effect
-
-if TYPE_CHECKING:
-    from ergnn.lab.paper import PaperResult
 
 Member = tuple[int, int]
 """Seed and number of the class order."""
@@ -103,36 +103,20 @@ class RunResult:
     """All seeds and class orders of one configuration.
 
     Attributes:
-        dataset: the data set, or the name of a custom stream.
-        learner: the resolved configuration of the learner.
+        config: the resolved configuration; of a custom stream, its name and the learner.
         members: one result per seed and class order.
         seconds: total time.
         peak_memory_mb: peak memory of the process (or the GPU).
-        denominator: denominator of the forgetting mean.
-        input: input of the network: ``features``, ``deepwalk`` or ``node2vec``.
-        scenario, protocol, edges, class_order: None for a custom stream.
-        reveals_labels: whether the visible edges tell classes apart.
-        orders: number of class orders.
-        paper: the published result of the same configuration, if any.
     """
 
-    dataset: str
-    learner: LearnerConfig
+    config: RunConfig
     members: tuple[SeedResult, ...]
     seconds: float
     peak_memory_mb: float
-    denominator: Literal["M-1", "M"] = "M-1"
-    input: str = "features"
-    scenario: str | None = None
-    protocol: str | None = None
-    edges: str | None = None
-    class_order: str | None = None
-    reveals_labels: bool = False
-    orders: int = 1
-    paper: PaperResult | None = None
 
     def __repr__(self) -> str:
-        names = f"{self.dataset} · {name_of(self.learner.backbone)} · {name_of(self.learner.method)}"
+        learner = self.config.learner
+        names = f"{self.config.dataset} · {name_of(learner.backbone)} · {name_of(learner.method)}"
         measures = {"PM": self.pm, "FM": self.fm, "AA": self.aa}
         values = ", ".join(f"{name} {value.text()} %" for name, value in measures.items())
         return f"RunResult({names}, {len(self.members)} run{'s' * (len(self.members) > 1)}: {values})"
@@ -158,7 +142,7 @@ class RunResult:
     @property
     def fm(self) -> Summary:
         """Forgetting mean."""
-        return summarize([metrics.forgetting_mean(matrix, self.denominator) for matrix in self.matrices])
+        return summarize([metrics.forgetting_mean(matrix, self.config.denominator) for matrix in self.matrices])
 
     @property
     def aa(self) -> Summary:
@@ -173,11 +157,11 @@ class RunResult:
     @property
     def notes(self) -> list[str]:
         """Notes to print with the results."""
-        notes = list(self.members[0].notes)
-        if self.orders > 1 or self.class_order == "shuffled":
+        notes, config = list(self.members[0].notes), self.config
+        if config.orders > 1 or config.class_order == "shuffled":
             seeds = len(self.seeds)
-            notes.append(f"class orders: {self.orders} shuffled × {seeds} seed(s); tasks differ between orders")
-        elif self.class_order == "seeded":
+            notes.append(f"class orders: {config.orders} shuffled × {seeds} seed(s); tasks differ between orders")
+        elif config.class_order == "seeded":
             notes.append("class orders: one shuffled per seed; tasks differ between seeds")
         selections = [record["selection"] for member in self.members for record in member.history]
         ties = [selection["tie_rate"] for selection in selections if "tie_rate" in selection]
@@ -189,20 +173,29 @@ class RunResult:
     def tasks(self) -> list[list[str]] | None:
         """The class names of each task; None if tasks differ between class orders."""
         first = self.members[0]
-        if self.orders > 1 or self.class_order == "seeded":
+        if self.config.orders > 1 or self.config.class_order == "seeded":
             return None
         names = first.class_names
         return [[names[c] if names else f"class {c}" for c in classes] for classes in first.classes]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the object that ``ergnn run --json`` prints."""
-        learner, first, options = self.learner, self.members[0], dict(options_in_effect(self.learner))
+        config, learner, first = self.config, self.config.learner, self.members[0]
+        options = dict(options_in_effect(learner))
         history = [record for member in self.members for record in member.history]
-        values = dict(vars(self))
-        del values["learner"], values["members"], values["denominator"]
+        is_custom, paper = config.edges is None, None
+        if config.protocol == "paper":  # closest to the paper's own; with others, its numbers are not comparable
+            paper = paper_result(**{**config.flat(), **options})
+        values = {name: getattr(config, name) for name in ("dataset", "input", "scenario", "edges", "class_order")}
         values |= {name: getattr(learner, name) for name in ("head", "optimizer", "lr", "weight_decay", "epochs")}
         values |= {name: getattr(self, name) for name in ("seeds", "tasks", "leaky", "notes")}
         return values | {
+            "protocol": None if is_custom else config.protocol,
+            "orders": config.orders,
+            "reveals_labels": reveals_labels(config.edges, config.scenario) and DATASETS.get(config.dataset).edges > 0,
+            "paper": paper,
+            "seconds": self.seconds,
+            "peak_memory_mb": self.peak_memory_mb,
             "backbone": name_of(learner.backbone),
             "method": name_of(learner.method),
             "selector": name_of(options.pop("selector", None)),
@@ -212,7 +205,7 @@ class RunResult:
             "split": first.split,
             "metric": first.matrix.metric,
             "pm": self.pm.to_dict(),
-            "fm": {**self.fm.to_dict(), "denominator": self.denominator},
+            "fm": {**self.fm.to_dict(), "denominator": config.denominator},
             "aa": self.aa.to_dict(),
             "matrix": self.matrix.to_list(),
             "runs": [

@@ -15,7 +15,7 @@ from ergnn.data import TaskStream
 from ergnn.engine.distributed import Ranks, RanksError, broadcast, check_agreement, joined
 from ergnn.lab.config import RunConfig, member_key
 from ergnn.lab.result import Member, RunResult, SeedResult
-from ergnn.lab.run import BATCH, Progress, members_of, peak_memory_mb, run_members, run_result
+from ergnn.lab.run import BATCH, Progress, members_of, peak_memory_mb, run_members
 from ergnn.lab.store import RunStore
 from ergnn.learning.callbacks import EpochCallback
 from ergnn.learning.evaluation import scores_together
@@ -74,7 +74,8 @@ def run_resumable(
     if not first:
         return None
     if store is None:
-        return run_result(config, results, time.perf_counter() - start, peak_memory_mb(str(config.learner.device)))
+        seconds, memory = time.perf_counter() - start, peak_memory_mb(str(config.learner.device))
+        return RunResult(config, tuple(results), seconds, memory)
     if len(missing) < len(members):
         say(f"note: {len(members) - len(missing)} of {len(members)} runs were already in {store.path}")
     return store.result(config)

@@ -13,21 +13,20 @@ from typing import Any, Literal
 
 import torch
 
-from ergnn.config.errors import InputError, check_choice
-from ergnn.config.learner_config import LearnerConfig, reveals_labels
+from ergnn.config.errors import InputError
+from ergnn.config.learner_config import LearnerConfig
 from ergnn.data import DATASETS, TaskStream, make_stream
 from ergnn.data.datasets import storage
 from ergnn.data.presets import GraphCache, PresetStream
 from ergnn.data.stream import move_streams, share_graphs
 from ergnn.lab.config import RunConfig
-from ergnn.lab.paper import paper_result
 from ergnn.lab.result import Member, RunResult, SeedResult
 from ergnn.lab.walks import SkipGram, walk_stream
 from ergnn.learning.callbacks import EpochCallback
 from ergnn.learning.evaluation import check_stream, evaluate_streams
 from ergnn.learning.learner import Learner
 from ergnn.learning.metrics import AccuracyMatrix, roc_auc
-from ergnn.learning.resolve import options_in_effect, resolve
+from ergnn.learning.resolve import resolve
 
 Progress = Callable[[int], None]
 """Called with the number of training epochs since the last call."""
@@ -243,46 +242,23 @@ def run(
         progress: called with the number of epochs since the last call.
     """
     start = time.perf_counter()
+    members: list[Member] | None = None
+    presets: list[PresetStream] | None = None
     if isinstance(what, RunConfig):
         if (learner, seeds, denominator) != (None, None, None):
             raise InputError("a RunConfig already contains learner, seeds and denominator; set them there")
         config = what.resolved()
-        found = [result for done in run_members(config, None, progress) for result in done]
-        return run_result(config, found, time.perf_counter() - start, peak_memory_mb(str(config.learner.device)))
-    resolved = resolve(learner or LearnerConfig())
-    chosen = range(10 if seeds is None else seeds) if seeds is None or isinstance(seeds, int) else seeds
-    if not chosen:
-        raise InputError(f"seeds is {seeds!r}; at least one is needed")
-    denominator = denominator or "M-1"
-    check_choice("denominator", denominator, ("M-1", "M"))
-    members, config = [(seed, 0) for seed in chosen], RunConfig(what.name, learner=resolved)
-    presets = [PresetStream(what.to(str(resolved.device)), "given", what.notes)] * len(members)
-    results = tuple(result for done in run_members(config, members, progress, presets=presets) for result in done)
-    seconds, memory = time.perf_counter() - start, peak_memory_mb(str(resolved.device))
-    return RunResult(what.name, resolved, results, seconds, memory, denominator)
-
-
-def run_result(config: RunConfig, results: Sequence[SeedResult], seconds: float, memory_mb: float) -> RunResult:
-    """Return the result of all members of a resolved configuration, in the order of :func:`members_of`."""
-    learner, published = config.learner, None
-    if config.protocol == "paper":  # closest to the paper's own; with others, its numbers are not comparable
-        published = paper_result(**{**config.flat(), **options_in_effect(learner)})
-    return RunResult(
-        config.dataset,
-        learner,
-        tuple(results),
-        seconds,
-        memory_mb,
-        denominator=config.denominator,
-        input=config.input,
-        scenario=config.scenario,
-        protocol=config.protocol,
-        edges=config.edges,
-        reveals_labels=DATASETS.get(config.dataset).edges > 0 and reveals_labels(config.edges, config.scenario),
-        class_order=config.class_order,
-        orders=config.orders,
-        paper=published,
-    )
+    else:
+        chosen = range(10 if seeds is None else seeds) if seeds is None or isinstance(seeds, int) else seeds
+        if not chosen:
+            raise InputError(f"seeds is {seeds!r}; at least one is needed")
+        config = RunConfig(what.name, learner=resolve(learner or LearnerConfig()), denominator=denominator or "M-1")
+        config.check()
+        members = [(seed, 0) for seed in chosen]
+        presets = [PresetStream(what.to(str(config.learner.device)), "given", what.notes)] * len(members)
+    results = [result for done in run_members(config, members, progress, presets=presets) for result in done]
+    seconds, memory = time.perf_counter() - start, peak_memory_mb(str(config.learner.device))
+    return RunResult(config, tuple(results), seconds, memory)
 
 
 def peak_memory_mb(device: str = "cpu") -> float:

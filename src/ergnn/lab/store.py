@@ -27,7 +27,7 @@ from ergnn import __version__
 from ergnn.config.errors import InputError
 from ergnn.lab.config import RunConfig, member_config, member_key
 from ergnn.lab.result import COLUMNS, Member, RunResult, SeedResult, StoredRun
-from ergnn.lab.run import members_of, peak_memory_mb, run_result
+from ergnn.lab.run import members_of, peak_memory_mb
 from ergnn.learning.metrics import AccuracyMatrix
 from ergnn.learning.resolve import options_in_effect
 
@@ -158,7 +158,8 @@ class RunStore:
     def result(self, config: RunConfig) -> RunResult:
         """Return the result of :func:`ergnn.lab.run.run`, from finished runs; seconds are summed."""
         runs = self.members(config)
-        return run_result(config, runs, sum(run.seconds for run in runs), max(run.peak_memory_mb for run in runs))
+        seconds, memory = sum(run.seconds for run in runs), max(run.peak_memory_mb for run in runs)
+        return RunResult(config, tuple(runs), seconds, memory)
 
     def __len__(self) -> int:
         with self._errors(), self._engine.connect() as connection:

@@ -122,8 +122,8 @@ def test_each_member_of_a_run_samples_its_own_walks() -> None:
         "cora", input="node2vec", input_options=settings, method="finetune", protocol="paper", seeds=2, epochs=60
     )
     result, again = run(config), run(replace(config, seeds=1, first_seed=1))
-    assert result.input == "node2vec"
-    assert result.paper["pm"] == 0.8599
+    assert result.config.input == "node2vec"
+    assert result.to_dict()["paper"]["pm"] == 0.8599
     one, two = result.matrices
     assert one != two
     assert two == again.matrices[0]

@@ -204,7 +204,8 @@ def write_figures(settings: Mapping[str, Mapping[str, Sequence[ResultRow]]], fol
 
 def write_run_figure(result: RunResult, path: str | Path) -> None:
     """Draw the mean accuracy matrix of a run over seeds and class orders."""
-    title = f"{result.dataset} · {name_of(result.learner.backbone)} · {name_of(result.learner.method)}"
+    learner = result.config.learner
+    title = f"{result.config.dataset} · {name_of(learner.backbone)} · {name_of(learner.method)}"
     metric = f"{result.members[0].matrix.metric} (%)|on each task (column) after each task (row)"
     heat = accuracy_map(result.matrices, f"{title}: accuracy in percent", _task_names(result.matrix), side=300)
     panels([(metric, heat)], label=title, title=title).save(path)
