@@ -10,7 +10,7 @@ from ergnn import Learner
 from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency, explain
 from ergnn.analytic.explain import KEPT_BYTES, LabelEffects, doubts, split_by_feature, spread_out
 from ergnn.analytic.kernels import Kernel
-from ergnn.analytic.ridge import class_weights
+from ergnn.analytic.ridge import Targets
 from ergnn.config.errors import InputError
 from ergnn.data import Graph
 from ergnn.data.stream import Task
@@ -34,7 +34,7 @@ def effects_of(rows: Tensor, labels: Tensor, lam: float, kernel: Kernel = LINEAR
 
 def solved(rows: Tensor, labels: Tensor, asked: Tensor, lam: float, kernel: Kernel) -> tuple[Tensor, Tensor]:
     """Scores by the definition, and their classes."""
-    classes, w = labels.unique(), class_weights(labels)
+    classes, w = labels.unique(), Targets(labels).w
     y, rows = (labels[:, None] == classes).double(), rows.double()
     system = kernel(rows, rows) + lam * torch.diag(1 / w)
     return kernel(asked.double(), rows) @ torch.linalg.solve(system, y), classes
@@ -75,7 +75,7 @@ def test_terms_and_heads_without_a_node_equal_solving_again(
 def test_variances_equal_those_of_the_posterior(n: int, width: int, seed: int, kernel: Kernel) -> None:
     rows, labels, asked = draw_rows(n, width, 3, seed)
     effects = effects_of(rows, labels, 0.05, kernel)
-    w, rows, asked = class_weights(labels), rows.double(), asked.double()
+    w, rows, asked = Targets(labels).w, rows.double(), asked.double()
     if kernel.s:
         among = torch.cat([rows, asked])
         root = torch.linalg.cholesky(kernel(among, among) + 1e-13 * torch.eye(len(among)))  # φ of this kernel
@@ -98,7 +98,7 @@ def test_rows_are_chosen_as_by_brute_force(n: int, width: int) -> None:
     candidates[20:] = candidates[:10]  # duplicates: their labels add little
     effects = effects_of(rows, labels, 0.1)
     chosen = spread_out(effects, candidates, 6)
-    w, rows = class_weights(labels), rows.double()
+    w, rows = Targets(labels).w, rows.double()
     gram = (w[:, None] * rows).T @ rows + 0.1 * torch.eye(width, dtype=torch.float64)
 
     def total(gram: Tensor) -> float:

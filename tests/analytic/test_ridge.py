@@ -16,7 +16,6 @@ from ergnn.analytic.ridge import (
     Trial,
     best_temperature,
     choose,
-    class_weights,
     loo_rows,
     solve,
     solve_sums,
@@ -45,7 +44,7 @@ def test_solution_and_leave_one_out_equal_refits(n: int, width: int, classes: in
     found = fit_ridge(rows, labels, kernels=(kernel,))
     y, w, k = one_hot(labels.numpy()), weights_of(labels.numpy()), kernel(rows, rows).numpy()
     assert w.sum() == pytest.approx(n)
-    np.testing.assert_allclose(class_weights(labels), w)
+    np.testing.assert_allclose(Targets(labels).w, w)
     assert found.classes.tolist() == np.unique(labels.numpy()).tolist()
 
     def scores_without(i: int | None, lam: float) -> np.ndarray:
@@ -141,7 +140,7 @@ def test_nystrom_features_with_all_landmarks_equal_the_kernel(monkeypatch: pytes
     mixed = solve(rows[order], labels[order], trial, chosen, ids=ids[order])
     torch.testing.assert_close(mixed.scores(rows), some.scores(rows), rtol=0, atol=1e-8)
     lifted = some.lift(rows, 60)  # the dual form, see LabelEffects
-    root = class_weights(labels).sqrt()[:, None]
+    root = Targets(labels).w.sqrt()[:, None]
     system = lifted @ lifted.T * root * root.T + trial.lam * torch.eye(60)
     dual = lifted @ lifted.T @ (root * torch.linalg.solve(system, root * (labels[:, None] == some.classes)))
     torch.testing.assert_close(dual, some.scores(rows), rtol=0, atol=1e-7)
@@ -239,18 +238,3 @@ def test_moments_that_grow_class_by_class_equal_those_of_all_rows(monkeypatch: p
     again = torch.cat([labels[:-1], labels.new_tensor([0])])  # a class of another size: all is summed again
     moved = solve(rows, again, trial, chosen, ids=torch.cat([ids[:-1], ids.new_tensor([999])]), moments=moments)
     torch.testing.assert_close(moved.weight, solve(rows, again, trial, chosen).weight, rtol=0, atol=1e-12)
-
-
-def test_sums_give_the_head_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ridge, "LOO_ROWS", 20)
-    rows, labels = data(70, 8, 3, 5)
-    per_class = [rows[labels == c] for c in labels.unique()]
-    gram = sum((part.T @ part / len(part) ** 0.5 for part in per_class), torch.zeros(8, 8).double())
-    sums = torch.stack([part.sum(0) for part in per_class])
-    chosen = torch.arange(0, 70, 3)
-    expected = fit_ridge(rows, labels, chosen=chosen)
-    found = solve_sums(rows[chosen], Targets(labels), chosen, gram, sums, expected.lam)
-    assert found.classes.tolist() == expected.classes.tolist()
-    for name in ("weight", "loo"):
-        torch.testing.assert_close(getattr(found, name), getattr(expected, name), rtol=0, atol=1e-9)
-    assert found.temperature == pytest.approx(expected.temperature, rel=1e-9)

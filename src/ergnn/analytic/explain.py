@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from ergnn.analytic.features import CONSTANT, Features, length
-from ergnn.analytic.kernels import Kernel, products, squares
-from ergnn.analytic.ridge import ROW_BLOCK
+from ergnn.analytic.kernels import LINEAR, Kernel, products, squares
+from ergnn.analytic.ridge import ROW_BLOCK, RidgeSolution
 from ergnn.config.errors import check_choice
 
 BY = ("variance", "margin", "random")
@@ -64,6 +64,12 @@ class LabelEffects:
     kernel: Kernel
     lam: float
     temperature: float
+
+    @classmethod
+    def of(cls, solution: RidgeSolution, nodes: Tensor, labels: Tensor, rows: Tensor) -> LabelEffects:
+        """Return the effects of the labels of a head; rows are those that its solver sees, see ``lift``."""
+        kernel = LINEAR if solution.is_nystrom(nodes.numel()) else solution.kernel
+        return cls(nodes, labels, rows, kernel, solution.lam, solution.temperature)
 
     def __post_init__(self) -> None:
         self.rows = self.rows.double()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
@@ -13,7 +14,7 @@ from torch import Tensor
 from ergnn.analytic.explain import LabelEffects
 from ergnn.analytic.features import Features
 from ergnn.analytic.inputs import Inputs, working_dtype
-from ergnn.analytic.kernels import GAUSSIAN, KERNELS, LINEAR, Kernel
+from ergnn.analytic.kernels import GAUSSIAN, KERNELS
 from ergnn.analytic.maps import FEATURE_MAPS, FeatureMap
 from ergnn.analytic.ridge import DEFAULT_LAMBDA, LAMBDAS, RidgeSolution, choose, loo_rows
 from ergnn.analytic.scaling import ColumnScales
@@ -40,26 +41,23 @@ STANDARDIZED_ENTRIES = 1 << 24
 NO_SCORE = -1e9
 """Score of a class without a labeled node."""
 
-_SHARED: Cache[WeakValueDictionary[str, Features]] = Cache()
-"""φ on graphs on a GPU, by :func:`_key`: learners on the same graph share it."""
-
-
-def _key(of: FeatureMap, layout: Any) -> str | None:
-    """Return all that φ of a map on a graph depends on; None if that is unknown."""
-    plain = all(isinstance(value, bool | float | int | str) for value in vars(of).values())
-    return repr((type(of), sorted(vars(of).items()), layout)) if plain else None
+_SHARED: Cache[WeakValueDictionary[bytes, Features]] = Cache()
+"""φ on graphs on a GPU, by all that it depends on: learners on the same graph share it."""
 
 
 class AnalyticHead:
     """A ridge head on propagated features, solved from all labels so far.
 
     Args:
-        feature_map: name of a feature map.
+        feature_map: name of a feature map, e.g. ``auto``, ``ppr`` or ``hops``.
         map_options: options of the feature map.
-        lam: fixed λ; with None, the candidate with the lowest leave-one-out error (0.3 with statistics).
-        memory: ``nodes`` stores ids and labels; ``statistics`` stores statistics of φ per class.
-        per_class: size of the statistics of a class, in rows of φ.
-        sketch: number of columns to sketch the features to; ``auto`` depends on their number; None for no sketch.
+        lam: fixed λ; by default that with the lowest leave-one-out error (0.3 with statistics).
+        memory: what to store: ``nodes`` stores ids and labels, and is exact; ``statistics`` stores the mean and a
+            low-rank approximation of the scatter of φ per class. For tasks with own graphs, ``nodes`` stores rows of φ.
+        per_class: size of the statistics of a class in rows of φ: mean, rest of the scatter's diagonal, and
+            ``per_class − 2`` directions.
+        sketch: number of columns to sketch the features to; ``auto`` sketches more than 2,048 columns to 2,048 with at
+            least as many training nodes as columns; None disables sketching.
         scale: ``rows`` divides each row by its sum; ``columns`` standardizes columns; ``auto`` standardizes those that
             :func:`~ergnn.analytic.scaling.number_columns` finds, and divides rows if there are none; unless the kernel
             is ``linear``, then small features are also tried with all columns standardized.
@@ -76,12 +74,12 @@ class AnalyticHead:
 
     def __init__(
         self,
-        feature_map: str,
-        map_options: dict[str, Any] | None,
-        lam: float | None,
-        memory: Memory,
-        per_class: int,
-        sketch: int | str | None,
+        feature_map: str = "auto",
+        map_options: dict[str, Any] | None = None,
+        lam: float | None = None,
+        memory: Memory = "nodes",
+        per_class: int = 5,
+        sketch: int | str | None = "auto",
         scale: Scaling = "auto",
         kernel: KernelName = "auto",
     ) -> None:
@@ -141,7 +139,7 @@ class AnalyticHead:
 
     def learn_task(self, task: Task) -> None:
         """Learn the training nodes of a task, as ids where the graph of the next task contains them."""
-        stores_nodes = self.memory == "nodes" and not task.own_graph
+        stores_nodes = self.memory == "nodes" and not task.own_graph and not self.state.kept
         (self.learn if stores_nodes else self.keep)(task.graph, task.train, task.graph.y[task.train])
 
     def learn(self, graph: Graph, nodes: Tensor, labels: Tensor) -> None:
@@ -156,12 +154,10 @@ class AnalyticHead:
         """
         if self.state.without_nodes:
             raise InputError("single nodes cannot be removed from stored rows and statistics; use memory='nodes'")
-        nodes = nodes.to(self.state.nodes.device)
-        known = nodes[torch.isin(nodes, self.state.nodes)]
-        if known.numel():
-            self.state.remove(known)
+        removed = self.state.remove(nodes)
+        if removed:
             self.solution = None
-        return known.numel()
+        return removed
 
     def remap_nodes(self, mapping: Callable[[Tensor], Tensor]) -> None:
         state = AnalyticState()
@@ -194,8 +190,8 @@ class AnalyticHead:
             self.refresh(graph)
         if self.solution is None:
             return torch.full((nodes.numel(), classes.numel()), NO_SCORE, dtype=torch.float64, device=nodes.device)
-        solution, known = self._with_anchors(graph), self.solution.classes
-        features = self._features_of(graph, self.maps[self.chosen], self.scales)
+        features = self._chosen_features(graph)
+        solution, known = self._with_anchors(features), self.solution.classes
         if solution.anchors is None:
             scores = self._scores.get([graph, solution], lambda: features.scores(solution.weight))
         else:  # the rows of nodes that are asked for the first time are compared with the anchors
@@ -207,13 +203,12 @@ class AnalyticHead:
         columns = torch.searchsorted(known, classes.contiguous()).clamp(max=known.numel() - 1)
         return torch.where(known[columns] == classes, scores[nodes][:, columns] * solution.temperature, NO_SCORE)
 
-    def _with_anchors(self, graph: Graph) -> RidgeSolution:
+    def _with_anchors(self, features: Features) -> RidgeSolution:
         """Return the solution; the anchors of a restored one are rows of the labeled nodes, here in the given graph."""
         assert self.solution is not None
         if self.solution.kernel.s and self.solution.anchors is None:
-            anchors = self.state.anchors(
-                self._features_of(graph, self.maps[self.chosen], self.scales), self.solution.weight.size(0)
-            )
+            ids, _ = self.state.labeled()
+            anchors = self.state.rows(features, ids)[loo_rows(ids, self.solution.weight.size(0))]
             self.solution = replace(self.solution, anchors=anchors)
         return self.solution
 
@@ -225,21 +220,20 @@ class AnalyticHead:
             self.refresh(graph)
         if self.solution is None:
             raise InputError("nothing has been learned yet")
-        nodes, labels, solution = self.state.nodes, self.state.labels, self.solution
-        rows = self.rows(graph, nodes)
-        kernel = LINEAR if self.solution.is_nystrom(nodes.numel()) else solution.kernel
-        return LabelEffects(nodes, labels, rows, kernel, solution.lam, solution.temperature)
+        rows = self.rows(graph, self.state.nodes)
+        return LabelEffects.of(self.solution, self.state.nodes, self.state.labels, rows)
 
     def rows(self, graph: Graph, nodes: Tensor) -> Tensor:
         """Return rows of nodes in a graph, for the kernel of :meth:`label_effects`: φ, or Nyström features of φ."""
-        rows = self._features_of(graph, self.maps[self.chosen], self.scales).rows(nodes)
-        return self._with_anchors(graph).lift(rows, self.state.nodes.numel())
+        features = self._chosen_features(graph)
+        return self._with_anchors(features).lift(features.rows(nodes), self.state.nodes.numel())
 
     def _solve(self, graph: Graph) -> None:
         """Solve the head for each feature map and choose the best."""
-        candidates, maps = self._candidates_in(graph), self.maps_in(graph)
+        candidates = self._candidates_in(graph)
         features = [self._features_of(graph, *each) for each in candidates]
-        found = self.state.solve(features, self.lambdas, self.kernels, len(maps))
+        plain = len(candidates) // len(self._scales_of(graph))
+        found = self.state.solve(features, self.lambdas, self.kernels, plain)
         self.solution = None
         if found is not None:
             (chosen, self.scales), best = candidates[found[0]], found[1]
@@ -247,11 +241,8 @@ class AnalyticHead:
 
     def _candidates_in(self, graph: Graph) -> list[tuple[FeatureMap, ColumnScales | None]]:
         """Return the maps and scales to compare, those that are preferred first."""
-        return [(each, scales) for scales in self._scales_of(graph) for each in self.maps_in(graph)]
-
-    def maps_in(self, graph: Graph) -> tuple[FeatureMap, ...]:
-        """Return the maps to compare in a graph."""
-        return self.maps if self.state.kept else self.maps_of(graph.num_edges)
+        maps = self.maps if self.state.kept else self.maps_of(graph.num_edges)
+        return [(each, scales) for scales in self._scales_of(graph) for each in maps]
 
     def maps_of(self, num_edges: int) -> tuple[FeatureMap, ...]:
         """Return the maps to compare in a graph with this many edges."""
@@ -259,6 +250,8 @@ class AnalyticHead:
 
     def keep(self, graph: Graph, nodes: Tensor, labels: Tensor) -> None:
         """Store rows of φ, or their statistics, instead of ids, and solve the head."""
+        if self.state.nodes.numel():
+            raise InputError(f"{graph.name}: this task has a graph of its own, and earlier ones have not; use one kind")
         if self._graph is None and not self.state.without_nodes:
             self.sketched, self.scales = self.sketch_size(graph.num_features, nodes.numel()), self._scales_of(graph)[0]
             self.maps = self.maps_of(graph.num_edges)  # for all tasks: rows of all must have the same maps
@@ -311,18 +304,22 @@ class AnalyticHead:
             feature_map.name
         ]
 
+    def _chosen_features(self, graph: Graph) -> Features:
+        """Return φ of the chosen map on a graph."""
+        return self._features_of(graph, self.maps[self.chosen], self.scales)
+
     def _make_features(self, graph: Graph, scales: ColumnScales | None) -> dict[str, Features]:
-        keys = {each.name: _key(each, (self.sketched, scales)) for each in self._candidates}
-        shared = _SHARED.find([graph]) or WeakValueDictionary()
-        found = {name: shared[key] for name, key in keys.items() if key is not None and key in shared}
+        shared = WeakValueDictionary[bytes, Features]()
+        if graph.device.type != "cpu":  # on a CPU, rounding would depend on what others have cached
+            shared = _SHARED.get([graph], WeakValueDictionary)
+        keys = {each.name: pickle.dumps((each, self.sketched, scales)) for each in self._candidates}
+        found = {name: shared[key] for name, key in keys.items() if key in shared}
         if len(found) < len(keys):
             dtype = working_dtype(graph.num_nodes, graph.num_features)
             operator = NormalizedAdjacency(graph, graph.edge_weight)
             inputs = Inputs(graph, self.sketched, dtype, scales)
             found = {each.name: Features(each, operator, inputs) for each in self._candidates}
-        if graph.device.type != "cpu":  # on a CPU, rounding would depend on what others have cached
-            shared.update((key, found[name]) for name, key in keys.items() if key is not None)
-            _SHARED.store([graph], shared)
+            shared.update((keys[name], features) for name, features in found.items())
         return found
 
     def map_options(self) -> dict[str, Any]:
@@ -334,30 +331,13 @@ class AnalyticHead:
         solution = self.solution
         if solution is None:
             return {}
-        numbers = {name: getattr(solution, name) for name in ("lam", "temperature", "loo_error")}
-        kernel = {"kernel": solution.kernel.name, "s": solution.kernel.s}
-        scale = "rows" if self.scales is None else "columns"
-        return {"map": self.maps[self.chosen].name, "scale": scale, **kernel, "sketch": self.sketched, **numbers}
-
-    def load_solution(
-        self,
-        weight: Tensor,
-        classes: Tensor,
-        map: str,
-        sketch: int | None,
-        lam: float,
-        temperature: float,
-        loo_error: float | None,
-        scale: str = "rows",
-        kernel: str = "linear",
-        s: float = 0.0,
-        anchors: Tensor | None = None,
-    ) -> None:
-        """Restore a solution from its tensors and :meth:`summary`."""
-        self.chosen, self.sketched = [each.name for each in self.maps].index(map), sketch
-        self.solution = RidgeSolution(
-            weight, classes, float(lam), float(temperature), weight[:0], loo_error, Kernel(s), anchors
-        )
+        return {
+            "map": self.maps[self.chosen].name,
+            "scale": "rows" if self.scales is None else "columns",
+            "kernel": solution.kernel.name,
+            "sketch": self.sketched,
+            **solution.numbers(),
+        }
 
     def state_dict(self) -> dict[str, Any]:
         solution = self.solution
@@ -370,16 +350,8 @@ class AnalyticHead:
             "chosen": self.chosen,
             "sketch": self.sketched,
             "scales": None if self.scales is None else self.scales.to_tensor(),
-            "solution": None
-            if solution is None
-            else {
-                "weight": solution.weight.clone(),
-                "classes": solution.classes.clone(),
-                "lam": solution.lam,
-                "temperature": solution.temperature,
-                "loo_error": solution.loo_error,
-                "s": solution.kernel.s,
-            },
+            "solution": solution
+            and {"weight": solution.weight.clone(), "classes": solution.classes.clone(), **solution.numbers()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -399,10 +371,7 @@ class AnalyticHead:
         self.state.kept = {name: (stored[0], stored[1]) for name, stored in state["kept"].items()}  # or counts, too
         self.state.statistics.load_state_dict(statistics)
         self.chosen, self.sketched, self._graph = state["chosen"], state["sketch"], None
-        scales, solution = state.get("scales"), state["solution"] and dict(state["solution"])
+        scales, solution = state.get("scales"), state["solution"]
         self.scales = None if scales is None else ColumnScales.from_tensor(scales)
-        self.solution = None
-        if solution is not None:
-            kernel = Kernel(solution.pop("s", 0.0))  # anchors are rows of the labeled nodes
-            self.solution = RidgeSolution(**solution, loo=solution["weight"][:0], kernel=kernel)
+        self.solution = solution and RidgeSolution.restored(**solution)
         self._features.clear()

@@ -73,14 +73,15 @@ def products(u: Tensor, v: Tensor) -> Tensor:
     return out
 
 
-def check_memory(count: int, device: torch.device) -> None:
-    """Refuse the kernel matrix of this many rows if it does not fit in the free memory."""
-    needed, free = 16 * count**2, free_bytes(device)
+def all_products(rows: Tensor) -> Tensor:
+    """Return the inner products of labeled rows; an error if a head of their kernel does not fit in the free memory."""
+    needed, free = 16 * rows.size(0) ** 2, free_bytes(rows.device)
     if free is not None and needed > free:
         raise InputError(
-            f"the kernel of {count:,} labeled nodes takes {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free; "
-            "use kernel='linear', and a sketch of fewer columns than labeled nodes"
+            f"the kernel of {rows.size(0):,} labeled nodes takes {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are "
+            "free; use kernel='linear', and a sketch of fewer columns than labeled nodes"
         )
+    return products(rows, rows)
 
 
 def free_bytes(device: torch.device) -> int | None:

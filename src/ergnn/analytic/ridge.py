@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isnan, log2
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ergnn.analytic.kernels import LINEAR, Kernel, check_memory, products, squares
+from ergnn.analytic.kernels import LINEAR, Kernel, all_products, products, squares
 from ergnn.config.errors import InputError
 from ergnn.data.hashing import hashes, stream_key
 
@@ -74,6 +75,24 @@ class RidgeSolution:
     kernel: Kernel = LINEAR
     anchors: Tensor | None = None
 
+    @classmethod
+    def restored(
+        cls,
+        weight: Tensor,
+        classes: Tensor,
+        lam: float,
+        temperature: float,
+        loo_error: float | None,
+        s: float = 0.0,
+        **_: object,
+    ) -> RidgeSolution:
+        """Return a solution from W, the classes and :meth:`numbers`; its anchors, which are not stored, are missing."""
+        return cls(weight, classes, float(lam), float(temperature), weight[:0], loo_error, Kernel(s))
+
+    def numbers(self) -> dict[str, Any]:
+        """Return what is stored besides W and the classes."""
+        return {"lam": self.lam, "temperature": self.temperature, "loo_error": self.loo_error, "s": self.kernel.s}
+
     def is_nystrom(self, count: int) -> bool:
         """Return whether the head of ``count`` labels is that of Nyström features."""
         return self.anchors is not None and self.anchors.size(0) < count
@@ -110,14 +129,13 @@ class Trial:
 
 
 class Targets:
-    """Classes, class weights and weighted one-hot labels ``T = √w y`` of rows."""
+    """Classes, class weights ``w ∝ n_c^-½`` of mean 1, and weighted one-hot labels ``T = √w y`` of rows."""
 
     def __init__(self, labels: Tensor) -> None:
         self.classes, self.column, self.size = torch.unique(labels, return_inverse=True, return_counts=True)
         self.sizes = self.size.double()
-        weights = self.sizes.rsqrt()
-        self.scale = labels.numel() / float(self.sizes.sqrt().sum())  # w = scale · n_c^-½, of mean 1
-        self.w = (self.scale * weights)[self.column]
+        self.scale = labels.numel() / float(self.sizes.sqrt().sum())  # w = scale · n_c^-½
+        self.w = (self.scale * self.sizes.rsqrt())[self.column]
         self.root = self.w.sqrt()[:, None]
 
     @cached_property
@@ -142,11 +160,6 @@ class Targets:
         column = self.column[chosen]
         told = (self.size > 1)[column]
         return best_temperature(loo[told], column[told], self.w[chosen][told])
-
-
-def class_weights(labels: Tensor) -> Tensor:
-    """Compute ``w ∝ n_c^-½`` for each row, where n_c is the size of its class, scaled to a mean of 1."""
-    return Targets(labels).w
 
 
 class Moments:
@@ -362,7 +375,7 @@ def solve(
     chosen: Tensor,
     *,
     ids: Tensor | None = None,
-    gram: Tensor | None = None,
+    gram: Callable[[Tensor], Tensor] | None = None,
     moments: Moments | None = None,
 ) -> RidgeSolution:
     """Solve for the head of all rows: in primal form for more rows than columns, else in dual form.
@@ -376,7 +389,7 @@ def solve(
         trial: kernel and λ.
         chosen: rows whose leave-one-out scores are computed.
         ids: ids of the rows, for moments and landmarks; by default their positions.
-        gram: inner products of the rows.
+        gram: returns the inner products of the rows, which are overwritten; by default :func:`all_products`.
         moments: cached sums over rows.
     """
     kernel, lam, targets = trial.kernel, trial.lam, Targets(labels)
@@ -386,18 +399,15 @@ def solve(
         if kernel.s:
             anchors = rows[loo_rows(ids, LANDMARKS)]
             lift, moments = Nystrom(kernel, anchors), None
-        if moments is None or count <= LOO_ROWS:  # sum few rows in a fixed order: resumed runs are bitwise equal
-            moments = Moments()
+        moments = Moments() if moments is None else moments
         moments.update(ids, rows, labels, lift)
         some = rows[chosen] if lift is None else lift(rows[chosen])
         found = solve_sums(some, targets, chosen, moments.gram, moments.sums, lam)
         return (
             found if lift is None else replace(found, weight=lift.weight(found.weight), kernel=kernel, anchors=anchors)
         )
-    if gram is None:
-        check_memory(count, rows.device)
     square = squares(rows)
-    k = kernel.of_products(products(rows, rows) if gram is None else gram.clone(), square, square)
+    k = kernel.of_products((gram or all_products)(rows), square, square)
     lower = factor(k.mul_(targets.root).mul_(targets.root.T), lam)
     alpha = torch.cholesky_solve(targets.t, lower)
     if chosen.numel() == count:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from ergnn.analytic.features import Features
-from ergnn.analytic.kernels import LINEAR, Kernel, check_memory, products
-from ergnn.analytic.ridge import LAMBDAS, LOO_ROWS, Moments, RidgeSolution, choose, loo_rows, needs_gram, solve
+from ergnn.analytic.kernels import Kernel, all_products, products
+from ergnn.analytic.ridge import LOO_ROWS, Moments, RidgeSolution, choose, loo_rows, solve
 from ergnn.analytic.statistics import ClassStatistics
 from ergnn.config.errors import InputError
 from ergnn.data.csr import pair_hash, row_chunks, targets
@@ -30,13 +31,12 @@ class AnalyticState:
     Attributes:
         nodes: ids, ascending.
         labels: their labels.
-        kept: rows of φ and labels that are stored without their nodes, per feature map.
+        kept: rows of φ and labels that are stored instead of nodes, per feature map.
         statistics: statistics of rows of φ that are not stored.
     """
 
-    def __init__(self, device: torch.device | str = "cpu") -> None:
-        self.nodes = torch.empty(0, dtype=torch.long, device=device)
-        self.labels = torch.empty(0, dtype=torch.long, device=device)
+    def __init__(self) -> None:
+        self.nodes, self.labels = torch.empty(2, 0, dtype=torch.long)
         self.kept: dict[str, tuple[Tensor, Tensor]] = {}
         self.statistics = ClassStatistics()
         self._rows: dict[str, tuple[Tensor, Tensor]] = {}
@@ -46,13 +46,20 @@ class AnalyticState:
     @property
     def nbytes(self) -> int:
         """Bytes of ids, labels, stored rows and statistics."""
-        kept = sum(value.numel() * value.element_size() for stored in self.kept.values() for value in stored)
-        return (self.nodes.numel() + self.labels.numel()) * 8 + kept + self.statistics.nbytes
+        kept = sum(value.nbytes for stored in self.kept.values() for value in stored)
+        return self.nodes.nbytes + self.labels.nbytes + kept + self.statistics.nbytes
 
     @property
     def without_nodes(self) -> bool:
         """Whether there are labels that are stored without their nodes."""
         return bool(self.kept or self.statistics)
+
+    def labeled(self) -> tuple[Tensor, Tensor]:
+        """Return the ids of all rows, and their labels; rows without nodes are numbered."""
+        if not self.kept:
+            return self.nodes, self.labels
+        labels = next(iter(self.kept.values()))[1]
+        return torch.arange(labels.numel(), device=labels.device), labels
 
     def update(self, nodes: Tensor, labels: Tensor) -> None:
         """Add labels; a new label replaces an earlier one of the same node."""
@@ -73,15 +80,13 @@ class AnalyticState:
         earlier = self.kept.get(name, (rows[:0], labels[:0]))
         self.kept[name] = torch.cat([earlier[0], rows]), torch.cat([earlier[1], labels])
 
-    def remove(self, nodes: Tensor) -> None:
-        """Remove labels, and everything computed for their nodes."""
-        nodes = nodes.to(self.nodes.device)
-        missing = nodes[~torch.isin(nodes, self.nodes)]
-        if missing.numel():
-            raise InputError(f"node {int(missing[0])} has no label to remove")
+    def remove(self, nodes: Tensor) -> int:
+        """Remove the labels of those nodes that have one, and everything computed for them; return their number."""
+        nodes, before = nodes.to(self.nodes.device), self.nodes.numel()
         keep = ~torch.isin(self.nodes, nodes)
         self.nodes, self.labels = self.nodes[keep], self.labels[keep]
         self.forget_rows(nodes)
+        return before - self.nodes.numel()
 
     def forget_rows(self, nodes: Tensor | None = None) -> None:
         """Drop cached rows of φ, of some nodes or of all; they are recomputed when needed."""
@@ -108,7 +113,9 @@ class AnalyticState:
             self._grams[name] = known[still], gram[still][:, still]
 
     def rows(self, features: Features, nodes: Tensor) -> Tensor:
-        """Return φ of labeled nodes (ascending); only rows that are not cached are computed."""
+        """Return φ of labeled nodes (ascending), or stored rows; only rows that are not cached are computed."""
+        if self.kept:
+            return self.kept[features.feature_map.name][0][nodes]
         name, width = features.name, features.width
         ids, rows = self._rows.get(name, (nodes[:0], torch.empty(0, width, dtype=features.inputs.dtype)))
         if rows.size(1) != width:  # of features that were not sketched yet
@@ -132,21 +139,12 @@ class AnalyticState:
             self._rows[name] = ids, rows
         return rows if torch.equal(ids, nodes) else rows[torch.searchsorted(ids, nodes)]
 
-    def anchors(self, features: Features, count: int) -> Tensor:
-        """Return the rows that a Gaussian kernel compares with: all, or ``count`` landmarks of them."""
-        rows = [self.rows(features, self.nodes)] if self.nodes.numel() else []
-        rows += [self.kept[features.feature_map.name][0]] if self.kept else []
-        whole = torch.cat(rows)
-        ids = torch.arange(whole.size(0), device=whole.device) if self.kept else self.nodes
-        return whole[loo_rows(ids, count)]
-
     def gram(self, name: str, nodes: Tensor, rows: Tensor) -> Tensor:
         """Return the inner products of rows of labeled nodes; those of unchanged rows are cached."""
         count = nodes.numel()
         if 8 * count**2 > GRAM_BYTES:
             self._grams.pop(name, None)
-            check_memory(count, rows.device)
-            return products(rows, rows)
+            return all_products(rows)
         ids, known = self._grams.get(name, (nodes[:0], rows.new_empty(0, 0, dtype=torch.float64)))
         old = torch.isin(nodes, ids)
         if not bool(old.any()):
@@ -158,44 +156,31 @@ class AnalyticState:
             gram[new] = products(rows[new], rows)
             gram[:, new] = gram[new].T
         self._grams[name] = nodes, gram
-        return gram
+        return gram.clone()
 
     def solve(
         self,
         features: Sequence[Features],
-        lambdas: Sequence[float] = LAMBDAS,
-        kernels: Sequence[Kernel] = (LINEAR,),
-        plain: int | None = None,
+        lambdas: Sequence[float],
+        kernels: Sequence[Kernel],
+        plain: int,
     ) -> tuple[int, RidgeSolution] | None:
         """Solve for the head with the smallest leave-one-out error; return the index of its features and the head.
 
         Of many nodes, some decide which features, kernel and λ are taken (:func:`~ergnn.analytic.ridge.loo_rows`), so
         that rows of all are needed under one feature map only. Returns None without labels.
         """
-        count = self.nodes.numel()
-        if not count and not self.kept:
+        ids, labels = self.labeled()
+        if not ids.numel():
             return None
-        labels = torch.cat([self.labels, next(iter(self.kept.values()))[1]]) if self.kept else self.labels
-        ids = torch.arange(labels.numel(), device=labels.device) if self.kept else self.nodes
         chosen = loo_rows(ids)
-
-        def rows(each: Features, some: Tensor) -> Tensor:
-            found = self.rows(each, self.nodes[some[some < count]]) if count else None
-            if not self.kept:
-                assert found is not None
-                return found
-            kept = self.kept[each.feature_map.name][0][some[some >= count] - count]
-            return kept if found is None else torch.cat([found, kept])
-
-        decide, size = [rows(each, chosen) for each in features], labels.numel()
-        best, trial = choose(decide, labels[chosen], kernels, lambdas, plain, ids[chosen], size)
-        name, whole = features[best].name, rows(features[best], torch.arange(labels.numel(), device=labels.device))
+        decide = [self.rows(each, ids[chosen]) for each in features]
+        best, trial = choose(decide, labels[chosen], kernels, lambdas, plain, ids[chosen], ids.numel())
+        name, rows = features[best].name, self.rows(features[best], ids)
         gram = moments = None
-        if count > LOO_ROWS and not self.kept:  # sum few rows in a fixed order: resumed runs are bitwise equal
-            moments = self._moments.setdefault(name, Moments())
-            if needs_gram(trial, *whole.shape):
-                gram = self.gram(name, ids, whole)
-        return best, solve(whole, labels, trial, chosen, ids=ids, gram=gram, moments=moments)
+        if ids.numel() > LOO_ROWS and not self.kept:  # sum few rows in a fixed order: resumed runs are bitwise equal
+            gram, moments = partial(self.gram, name, ids), self._moments.setdefault(name, Moments())
+        return best, solve(rows, labels, trial, chosen, ids=ids, gram=gram, moments=moments)
 
 
 def changed_nodes(before: Graph, after: Graph) -> Tensor:

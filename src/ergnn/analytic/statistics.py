@@ -89,7 +89,7 @@ class ClassStatistics:
         """Solve for the ridge head of all rows added so far, with this approximation of their scatter.
 
         With ``P = [√(w_c n_c) μ_c, √w_c B_c]`` over the classes and ``D = λI + Σ w_c diag d_c``, it is
-        ``W = (PᵀP + D)⁻¹ Σ w_c n_c μ_c e_cᵀ``, where ``w_c ∝ n_c^-½`` as in :func:`class_weights`. There are no rows to
+        ``W = (PᵀP + D)⁻¹ Σ w_c n_c μ_c e_cᵀ``, where ``w_c ∝ n_c^-½`` as in :class:`Targets`. There are no rows to
         leave out, so τ is :data:`DEFAULT_TEMPERATURE`.
         """
         classes = torch.tensor(sorted(self._of), device=device)

@@ -21,10 +21,9 @@ from ergnn.analytic import AnalyticHead, FeatureMap, Features, Inputs, Normalize
 from ergnn.analytic.explain import LabelEffects, split_by_feature
 from ergnn.analytic.head import SCORED_ROWS
 from ergnn.analytic.inputs import working_dtype
-from ergnn.analytic.kernels import LINEAR
 from ergnn.analytic.ridge import RidgeSolution, choose, loo_rows, solve
 from ergnn.analytic.scaling import AS_THEY_ARE
-from ergnn.config.errors import FolderError, InputError
+from ergnn.config.errors import FolderError
 from ergnn.data.partial import Array, LabeledGraph, LocalGraph, PartialGraph, read_subgraph
 from ergnn.data.structure import HOPS
 from ergnn.engine.hardware import find_device
@@ -183,14 +182,10 @@ class SolvedLearner:
 
     def label_effects(self, graph: LabeledGraph) -> LabelEffects:
         """What the training labels of a graph do."""
-        solution = self.head.solution
-        if solution is None:
-            raise InputError("nothing has been learned yet; observe labeled nodes first")
         train, classes, _ = graph.split("train")
         nodes, labels = torch.from_numpy(train), torch.from_numpy(classes).to(self.device)
         rows = self.rows(graph, train)
-        kernel = LINEAR if self._with_anchors().is_nystrom(len(train)) else solution.kernel
-        return LabelEffects(nodes, labels, rows, kernel, solution.lam, solution.temperature)
+        return LabelEffects.of(self._with_anchors(), nodes, labels, rows)
 
     def rows(self, graph: LabeledGraph, nodes: Array) -> Tensor:
         """Rows of nodes (ascending), for the kernel of :meth:`label_effects`: φ, or Nyström features of φ."""
@@ -227,7 +222,8 @@ class SolvedLearner:
             return
         tensors = get_tensors(connection, self._version, "weights")
         weight, classes = tensors["weight"].double().to(self.device), tensors["classes"].to(self.device)
-        head.load_solution(weight, classes, **state)
+        head.chosen, head.sketched = [each.name for each in head.maps].index(state["map"]), state["sketch"]
+        head.solution = RidgeSolution.restored(weight, classes, **state)
         width = head.maps[head.chosen].num_blocks * (head.sketched or graph.num_features) + 1
         if state.get("s"):
             width = min(len(graph.split("train")[0]), weight.size(0))  # a weight per anchor

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ergnn.analytic.head import AnalyticHead, KernelName, Memory, Scaling
+from ergnn.analytic import AnalyticHead
 from ergnn.config.errors import InputError
+from ergnn.config.registry import inherit_options
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.methods import METHODS
@@ -29,19 +30,10 @@ class Analytic(AnalyticHead, Method):
     classes compete: those of the task, or all so far. The backbone is used only with a student.
 
     Args:
-        feature_map: name of a feature map, e.g. ``auto``, ``ppr`` or ``hops``.
-        map_options: options of the feature map.
-        lam: fixed λ; by default that with the lowest leave-one-out error (0.3 with statistics).
-        memory: what to store: ``nodes`` stores ids and labels, and is exact; ``statistics`` stores the mean and a
-            low-rank approximation of the scatter of φ per class. For tasks with own graphs, ``nodes`` stores rows of φ.
-        per_class: size of the statistics of a class in rows of φ: mean, rest of the scatter's diagonal, and
-            ``per_class − 2`` directions.
-        sketch: number of columns to sketch the features to; ``auto`` sketches more than 2,048 columns to 2,048 with at
-            least as many training nodes as columns; None disables sketching.
         student: train the learner's backbone from scratch at each task and predict with it. Its targets are the head's
             probabilities on all nodes of the graph and the labels of the task's training nodes. Requires
             ``head="growing"``. Forgotten nodes change the student only with the next task.
-        scale, kernel: see :class:`~ergnn.analytic.head.AnalyticHead`.
+        options: of :class:`~ergnn.analytic.AnalyticHead`.
     """
 
     backbone = "gcn"
@@ -49,19 +41,9 @@ class Analytic(AnalyticHead, Method):
         search={"lam": (0.1, 1.0, 10.0)}, variants={"statistics": {"memory": "statistics", "feature_map": "ppr"}}
     )
 
-    def __init__(
-        self,
-        feature_map: str = "auto",
-        map_options: dict[str, Any] | None = None,
-        lam: float | None = None,
-        memory: Memory = "nodes",
-        per_class: int = 5,
-        sketch: int | str | None = "auto",
-        student: bool = False,
-        scale: Scaling = "auto",
-        kernel: KernelName = "auto",
-    ) -> None:
-        super().__init__(feature_map, map_options, lam, memory, per_class, sketch, scale, kernel)
+    @inherit_options(AnalyticHead)
+    def __init__(self, student: bool = False, **options: Any) -> None:
+        super().__init__(**options)
         self.trains_network = self.student = student
         self.reads_edge_weights = not student
 
