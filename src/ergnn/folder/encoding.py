@@ -21,7 +21,7 @@ from ergnn.config.errors import FormatError, listed
 from ergnn.data.structure import DESCRIPTION, WIDTH, identity_features
 from ergnn.data.tables.columns import check_known
 from ergnn.data.tables.encoder import Encoder
-from ergnn.data.tables.kinds import Codes, ColumnKind, decide_kinds, encode_values
+from ergnn.data.tables.kinds import CODED, Codes, ColumnKind, decide_kinds, encode_values
 from ergnn.data.tables.node_tables import NodeTable
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def fitted_state(graph: StoredGraph, state: Mapping[str, Any], refit: bool) -> d
     if not state.get("kinds"):
         return {}
     kinds = [ColumnKind(*kind) for kind in state["kinds"]]
-    coded = [kind for kind in kinds if kind.kind in ("number", "date", "category")]
+    coded = [kind for kind in kinds if kind.kind in CODED]
     numbers, present = Codes.from_matrix(graph.stored_features(graph.nodes()), len(coded)).numbers, {}
     for kind, column in zip(coded, numbers.T, strict=True):
         if kind.kind == "category":

@@ -115,9 +115,8 @@ class AnalyticClassifier(NodeClassifier):
         self.kernel_scale = float(metadata.get("s", 0.0))
         if anchors is not None:
             self.register_buffer("anchors", anchors.double())
-        if self.encoder is not None and self.encoder.only_numbers:
-            for name, values in self.encoder.number_scales().items():
-                self.register_buffer(name, torch.tensor(values, dtype=torch.float64))
+        for name, values in ({} if self.encoder is None else self.encoder.number_scales).items():
+            self.register_buffer(name, torch.tensor(values, dtype=torch.float64))
         self.sketch_size: int | None = metadata["sketch"]
         if self.sketch_size is not None:
             sketch = Sketch(self.num_features, self.sketch_size)
@@ -146,7 +145,7 @@ class AnalyticClassifier(NodeClassifier):
         if self.encoder is None:
             total = x.abs().sum(1, keepdim=True)
             return x / torch.where(total > 0, total, 1.0)
-        if not self.encoder.only_numbers:
+        if not self.encoder.number_scales:
             return x
         unit = self.get_buffer("unit")
         moved = torch.where(unit > 0, x.sign() * torch.log1p(x.abs() / torch.where(unit > 0, unit, 1.0)), x)

@@ -27,8 +27,8 @@ from ergnn.config.errors import FormatError, InputError
 from ergnn.config.limits import Limits
 from ergnn.data.tables.columns import ColumnRoles
 from ergnn.data.tables.node_tables import NOT_TEXT, EdgeTable, NodeTable, canonical
-from ergnn.data.tables.read import read_columns
 from ergnn.data.tables.sources import rows_to_arrow
+from ergnn.data.tables.values import read_features
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
 NodeId = Annotated[Name | Annotated[int, Field(ge=-(2**63), lt=2**64)], Field(description="id of a node")]
@@ -147,7 +147,7 @@ def node_table(nodes: Sequence[Node], limits: Limits, where: str = "nodes") -> N
             raise InputError(f"{where}: some nodes have columns and some features; use one of them")
         _check_all(nodes, named, "columns", where)
         table = rows_to_arrow([row or {} for row in named], limits, where)
-        values = read_columns(table, ColumnRoles({}, tuple(table.column_names)), where, limits)
+        values = read_features(table, ColumnRoles({}, tuple(table.column_names)), where, limits)
         values["partial_columns"] = True
     else:
         values = {"features": _features(nodes, limits, where)}

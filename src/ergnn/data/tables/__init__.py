@@ -9,7 +9,8 @@ from ergnn.config.limits import Limits
 from ergnn.data.tables.columns import Columns
 from ergnn.data.tables.named_graph import NamedGraph, cut, from_graph, to_graph
 from ergnn.data.tables.node_tables import EdgeTable, NodeTable
-from ergnn.data.tables.read import read_edges, read_graph, read_nodes, write_edges, write_nodes
+from ergnn.data.tables.npz import read_graph
+from ergnn.data.tables.read import read_edges, read_nodes, write_edges, write_nodes
 
 __all__ = [
     "Columns",

@@ -124,14 +124,11 @@ class Encoder:
         return sum(column.kind in CODED for column in self.columns)
 
     @property
-    def only_numbers(self) -> bool:
-        """Whether every column is a number that is never missing, so that features are a function of each value."""
-        scales = [column.scale for column in self.columns if column.kind == "number"]
-        return len(scales) == len(self.columns) and not any(scale is None or scale.missing for scale in scales)
-
     def number_scales(self) -> dict[str, list[float]]:
-        """Return the parameters of :class:`Scale` by name, one value per column, if all are numbers."""
-        scales = [asdict(column.scale) for column in self.columns if column.scale is not None]
+        """Parameters of :class:`Scale` by name, one value per column; empty unless all are numbers, none missing."""
+        scales = [asdict(column.scale) for column in self.columns if column.kind == "number" and column.scale]
+        if len(scales) < len(self.columns) or any(scale["missing"] for scale in scales):
+            return {}
         return {name: [scale[name] for scale in scales] for name in ("center", "scale", "unit")}
 
     @property

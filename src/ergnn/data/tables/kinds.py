@@ -107,31 +107,27 @@ def decide_kinds(columns: Mapping[str, Any], told: Mapping[str, str], where: obj
     for name, kind in told.items():
         if name not in columns:
             raise InputError(f"{where}: no column {name!r} to read as {kind}; columns are {listed(list(columns))}")
-    kinds = [
-        ColumnKind(name, told[name], "as told")
-        if name in told
-        else ColumnKind(name, *_guess(column, f"{where}, column {truncate(name)}"))
-        for name, column in columns.items()
-    ]
-    numbers = [i for i, kind in enumerate(kinds) if kind.kind in ("number", "category") and kind.name not in told]
-    words = [i for i in numbers if len(numbers) >= MIN_WORDS and _is_count(columns[kinds[i].name])]
-    for i in words if len(words) >= MIN_WORDS else ():
-        kinds[i] = ColumnKind(kinds[i].name, "word", f"counts, mostly 0, as in {len(words):,} columns")
-    return tuple(kinds)
+    kinds, words = dict[str, tuple[str, str]](), list[str]()
+    for name, column in columns.items():
+        values = None if name in told else plain(column)
+        kinds[name] = (told[name], "as told") if values is None else _guess(values, f"{where}, column {truncate(name)}")
+        if values is not None and kinds[name][0] in ("number", "category") and _is_count(values):
+            words.append(name)
+    if len(words) >= MIN_WORDS:
+        kinds |= dict.fromkeys(words, ("word", f"counts, mostly 0, as in {len(words):,} columns"))
+    return tuple(ColumnKind(name, *kind) for name, kind in kinds.items())
 
 
-def _is_count(column: Any) -> bool:
-    """Return whether values are 0 or more, and mostly 0."""
-    values = plain(column)
+def _is_count(values: Any) -> bool:
+    """Return whether values are numbers of 0 or more, and mostly 0."""
     if values.null_count or not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
         return False
-    zeros = pc.sum(pc.equal(values, pa.scalar(0, values.type))).as_py() or 0
-    return bool(pc.min(values).as_py() >= 0 and zeros >= WORD_ZEROS * len(values))
+    numbers = np.asarray(values)
+    return bool((numbers >= 0).all() and (numbers == 0).sum() >= WORD_ZEROS * len(numbers))
 
 
-def _guess(column: Any, where: str) -> tuple[str, str]:
+def _guess(values: Any, where: str) -> tuple[str, str]:
     """Return the kind of a column and the reason; a column that nearly holds numbers or dates is refused."""
-    values = plain(column)
     rows, kind = len(values) - values.null_count, values.type
     if not rows:
         return "ignore", "no values"
@@ -173,14 +169,6 @@ def _ask_about(texts: Any, where: str) -> None:
             )
 
 
-def is_number(column: Any) -> bool:
-    """Return whether every value of an Arrow column is a finite number or a boolean, and none is missing."""
-    values = plain(column)
-    if values.null_count or pa.types.is_boolean(values.type) or pa.types.is_integer(values.type):
-        return not values.null_count
-    return pa.types.is_floating(values.type) and bool(pc.all(pc.is_finite(values)).as_py())
-
-
 def encode_values(kinds: Sequence[ColumnKind], columns: Mapping[str, Any], where: object) -> Codes:
     """Convert the values of a table to :class:`Codes`."""
     missing = [kind.name for kind in kinds if kind.kind != "ignore" and kind.name not in columns]
@@ -189,16 +177,17 @@ def encode_values(kinds: Sequence[ColumnKind], columns: Mapping[str, Any], where
     rows = len(next(iter(columns.values()))) if columns else 0
     numbers, words, values = list[np.ndarray](), list[np.ndarray](), dict[str, dict[float, str]]()
     texts: list[Any] = [scipy.sparse.csr_matrix((rows, 0), dtype=np.float32)]
-    for kind in kinds:
+    for kind in (kind for kind in kinds if kind.kind != "ignore"):
+        column = plain(columns[kind.name])
         if kind.kind == "text":
-            texts.append(_text(columns[kind.name]))
+            texts.append(_text(column))
         elif kind.kind == "word":
-            words.append(np.nan_to_num(_number(columns[kind.name], kind, where)))
+            words.append(np.nan_to_num(_number(column, kind, where)))
         elif kind.kind == "category":
-            codes, values[kind.name] = _category(columns[kind.name])
+            codes, values[kind.name] = _category(column)
             numbers.append(codes)
-        elif kind.kind != "ignore":
-            numbers.append(_number(columns[kind.name], kind, where))
+        else:
+            numbers.append(_number(column, kind, where))
     if words:
         counts = scipy.sparse.csr_matrix(np.stack(words, 1))
         length = np.sqrt(np.asarray(counts.multiply(counts).sum(1)))
@@ -207,9 +196,9 @@ def encode_values(kinds: Sequence[ColumnKind], columns: Mapping[str, Any], where
     return Codes(stacked, scipy.sparse.hstack(texts, "csr", np.float32), values)
 
 
-def _number(column: Any, kind: ColumnKind, where: object) -> np.ndarray:
+def _number(values: Any, kind: ColumnKind, where: object) -> np.ndarray:
     """Return numbers, or days since 1970; NaN for missing values."""
-    values, is_date = plain(column), kind.kind == "date"
+    is_date = kind.kind == "date"
     fits = is_time if is_date else is_numeric
     if values.null_count == len(values):
         return np.full(len(values), np.nan)
@@ -228,24 +217,18 @@ def _number(column: Any, kind: ColumnKind, where: object) -> np.ndarray:
     return numbers
 
 
-def _category(column: Any) -> tuple[np.ndarray, dict[float, str]]:
+def _category(values: Any) -> tuple[np.ndarray, dict[float, str]]:
     """Return a hash per value, NaN for missing values, and the values by their hash."""
-    values = plain(column)
     encoded = values.cast(pa.large_string()).dictionary_encode()
     words = encoded.dictionary.to_pylist()
-    hashes = np.array([*(value_hash(word) for word in words), np.nan])
+    digests = (hashlib.blake2b(word.encode(), digest_size=HASH_BITS // 8).digest() for word in words)
+    hashes = np.array([*(float(int.from_bytes(digest, "little")) for digest in digests), np.nan])
     return hashes[np.asarray(encoded.indices.fill_null(len(words)))], dict(zip(hashes.tolist(), words, strict=False))
 
 
-def value_hash(value: str) -> float:
-    """Return a whole number that stands for a value; it does not depend on other values."""
-    return float(int.from_bytes(hashlib.blake2b(value.encode(), digest_size=HASH_BITS // 8).digest(), "little"))
-
-
-def _text(column: Any) -> scipy.sparse.csr_matrix:
+def _text(values: Any) -> scipy.sparse.csr_matrix:
     """Hash words and pairs of words (scikit-learn's ``HashingVectorizer``); a missing text is a row of zeros."""
     from sklearn.feature_extraction.text import HashingVectorizer
 
-    values = plain(column)
     texts = values.cast(pa.large_string()).fill_null("").to_pylist()
     return HashingVectorizer(n_features=TEXT_WIDTH, ngram_range=(1, 2), dtype=np.float32).transform(texts)

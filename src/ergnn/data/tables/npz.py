@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import scipy.sparse
 from ergnn.config.errors import FormatError, listed
 from ergnn.config.files import wrap_errors
 from ergnn.config.limits import Limits
+from ergnn.data.tables.columns import Columns
 from ergnn.data.tables.node_tables import EdgeTable, EncodedText, NodeTable
 from ergnn.data.tables.sources import file_size
 
@@ -21,9 +23,21 @@ EXPANDED = (32, 50)
 LONGEST_HEADER = 4096
 
 
-def read_npz(path: Path, limits: Limits) -> tuple[NodeTable, EdgeTable]:
-    """Read a CSR matrix of edge weights (``adj_data``, ``adj_indices``, ``adj_indptr``, ``adj_shape``), features in CSR
-    form (``attr_…``) or dense (``attr_matrix``), and ``labels`` (negative: no label)."""
+def read_graph(
+    path: str | PathLike[str], *, columns: Columns | None = None, limits: Limits | None = None
+) -> tuple[NodeTable, EdgeTable]:
+    """Read nodes and edges from one ``.npz`` file: a CSR matrix of edge weights (``adj_data``, ``adj_indices``,
+    ``adj_indptr``, ``adj_shape``), features in CSR form (``attr_…``) or dense (``attr_matrix``), and ``labels``
+    (negative: no label).
+
+    Args:
+        path: the file.
+        columns: ``ignore=["weight"]`` drops edge weights.
+        limits: maximum sizes; default: :class:`Limits`.
+    """
+    path, limits = Path(path), limits or Limits()
+    if path.suffix.lower() != ".npz":
+        raise FormatError(f"{path}: not a known graph file; names end in .npz (for others, see docs/formats.md)")
     arrays = _load(path, limits)
     if "adj_shape" not in arrays:
         raise FormatError(f"{path}: no array 'adj_shape'; found are {listed(sorted(arrays)) or 'none'}")
@@ -48,7 +62,8 @@ def read_npz(path: Path, limits: Limits) -> tuple[NodeTable, EdgeTable]:
         labels = labels if labels.dtype.kind in "bU" else [None if label < 0 else label for label in labels.tolist()]
     ids = [str(i) for i in range(n)]
     source = np.repeat(np.arange(n), np.diff(adjacency.indptr))
-    edges = EdgeTable(EncodedText(ids, source), EncodedText(ids, adjacency.indices), adjacency.data)
+    weight = None if columns is not None and "weight" in columns.ignore else adjacency.data
+    edges = EdgeTable(EncodedText(ids, source), EncodedText(ids, adjacency.indices), weight)
     return NodeTable(ids, labels, features=features, row_name=lambda row: f"{path}, node {row}"), edges
 
 

@@ -1,4 +1,4 @@
-"""Read nodes, edges and graphs from files, data frames and Arrow tables, and write them."""
+"""Read nodes and edges from files, data frames and Arrow tables, and write them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
 from ergnn.config.errors import FormatError, InputError, truncate
-from ergnn.config.files import replacing, wrap_errors
+from ergnn.config.files import replacing
 from ergnn.config.limits import Limits
 from ergnn.data.tables.columns import (
     EDGE_ROLES,
@@ -24,16 +24,13 @@ from ergnn.data.tables.columns import (
     find_columns,
     find_node_columns,
 )
-from ergnn.data.tables.kinds import is_number
 from ergnn.data.tables.node_tables import EdgeTable, EncodedText, NodeTable, canonical
-from ergnn.data.tables.npz import read_npz
 from ergnn.data.tables.sources import GZ, Source, csv_source, frame_source, parquet_source
-from ergnn.data.tables.values import encode_text, to_features, to_floats, to_times
+from ergnn.data.tables.values import encode_text, read_features, to_floats, to_times
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 PARQUET = (".parquet", ".pq")
 TABLES = (*DELIMITERS, *(f"{kind}{GZ}" for kind in DELIMITERS), *PARQUET)
-NPZ = ".npz"
 NO_LABEL = ("NaN", "nan", "NA", "<NA>", "null", "None")
 ROW_BYTES = 100
 """Approximate memory of the id and label of a row."""
@@ -71,7 +68,7 @@ def read_nodes(
         split=texts.get("split"),
         domain=texts.get("domain"),
         row_name=source.row_name,
-        **read_columns(table, roles, source.where, limits, num_features),
+        **read_features(table, roles, source.where, limits, num_features),
     )
 
 
@@ -87,24 +84,6 @@ def read_edges(edges: Any, *, columns: Columns | None = None, limits: Limits | N
     used = {*roles.columns, *source.index}
     ignored = [name for name in source.names if name not in used and name.strip() not in columns.ignore]
     return EdgeTable(**texts, weight=weight, row_name=source.row_name, ignored=ignored)
-
-
-def read_graph(
-    path: str | PathLike[str], *, columns: Columns | None = None, limits: Limits | None = None
-) -> tuple[NodeTable, EdgeTable]:
-    """Read nodes and edges from one ``.npz`` file in the layout of gnn-benchmark.
-
-    Args:
-        path: the file.
-        columns: ``ignore=["weight"]`` drops edge weights.
-        limits: maximum sizes; default: :class:`Limits`.
-    """
-    file = Path(path)
-    if file.suffix.lower() != NPZ:
-        raise FormatError(f"{file}: not a known graph file; names end in {NPZ} (for others, see docs/formats.md)")
-    nodes, edges = read_npz(file, limits or Limits())
-    ignored = columns is not None and "weight" in columns.ignore
-    return nodes, EdgeTable(edges.ends[0], edges.ends[1]) if ignored else edges
 
 
 def _open(table: Any, what: str, limits: Limits) -> Source:
@@ -136,23 +115,6 @@ def _read(source: Source, roles: ColumnRoles, what: str, limits: Limits) -> tupl
     for role, text in texts.items():
         _check_exact(table[roles.names[role]].type, text, f"{source.where}, column {truncate(roles.names[role])}")
     return table, texts
-
-
-def read_columns(
-    table: pa.Table, roles: ColumnRoles, where: str, limits: Limits, num_features: int | None = None
-) -> dict[str, Any]:
-    """Return ``features``, ``feature_names`` and ``columns`` of a :class:`NodeTable`."""
-    columns, features, named = None, None, False
-    if roles.features and not roles.single and not roles.features[0].strip().lower().startswith(PREFIX):
-        columns = {name.strip(): table[name] for name in roles.features}
-    numeric = True
-    for name, column in (columns or {}).items():
-        with wrap_errors(f"{where}, column {truncate(name)}", "numbers, dates, categories or text"):
-            numeric &= is_number(column)
-    if numeric:
-        features, named = to_features(table, roles, where, limits, num_features)
-    names = tuple(name.strip() for name in roles.features) if named else None
-    return {"features": features, "feature_names": names, "columns": columns}
 
 
 def _check_exact(kind: pa.DataType, column: EncodedText, where: str) -> None:

@@ -20,6 +20,7 @@ from ergnn.config.errors import FormatError, InputError, similar_file, truncate
 from ergnn.config.files import wrap_errors
 from ergnn.config.limits import MEGABYTE, Limits
 from ergnn.data.tables.columns import ColumnRoles
+from ergnn.data.tables.values import is_text
 
 BOM, ZIP = b"\xef\xbb\xbf", b"PK\x03\x04"
 GZ = ".gz"
@@ -157,23 +158,22 @@ def parquet_source(path: Path, limits: Limits) -> Source:
 
 def _read_columns(path: Path, size: int, schema: Any, roles: ColumnRoles, limits: Limits) -> Any:
     """Read columns in batches, so that sizes are checked on the way; texts are dictionary-encoded."""
-    kinds = {name: schema.field(name).type for name in roles.text_columns}
-    texts = [name for name, kind in kinds.items() if pa.types.is_string(kind) or pa.types.is_large_string(kind)]
-    for dictionaries in (texts, []):  # not every encoding of texts can be read as a dictionary
+
+    def read(dictionaries: list[str]) -> Any:
         options = {**BOUNDS, "read_dictionary": dictionaries, "page_checksum_verification": True, "pre_buffer": False}
         batches, expanded = [], 0
-        try:
-            with pq.ParquetFile(path, **options) as file:
-                for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=roles.columns):
-                    batch.validate(full=True)
-                    expanded += batch.nbytes
-                    limits.check_ratio(expanded, size, *EXPANDED, path)
-                    batches.append(batch)
-                return pa.Table.from_batches(batches, None if batches else file.schema_arrow.empty_table().schema)
-        except (OSError, pa.ArrowException):
-            if not dictionaries:
-                raise
-    raise AssertionError("unreachable")
+        with pq.ParquetFile(path, **options) as file:
+            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=roles.columns):
+                batch.validate(full=True)
+                expanded += batch.nbytes
+                limits.check_ratio(expanded, size, *EXPANDED, path)
+                batches.append(batch)
+            return pa.Table.from_batches(batches, None if batches else file.schema_arrow)
+
+    try:
+        return read([name for name in roles.text_columns if is_text(schema.field(name).type)])
+    except (OSError, pa.ArrowException):  # not every encoding of texts can be read as a dictionary
+        return read([])
 
 
 def frame_source(frame: Any, where: str) -> Source:

@@ -15,7 +15,7 @@ import scipy.sparse
 from ergnn.config.errors import FormatError, truncate
 from ergnn.config.files import wrap_errors
 from ergnn.config.limits import Limits
-from ergnn.data.tables.columns import CHOOSE, ColumnRoles
+from ergnn.data.tables.columns import CHOOSE, PREFIX, ColumnRoles
 from ergnn.data.tables.node_tables import EncodedText
 
 MISSING = ("", "-", "--", "?", "#n/a", "na", "n/a", "<na>", "nan", "null", "none")
@@ -47,7 +47,8 @@ def plain(column: Any) -> Any:
     if pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
         raise TypeError(f"values are of type {column.type}; numbers, text or dates are required")
     if pa.types.is_floating(column.type):
-        return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
+        nan = pc.is_nan(column)
+        return pc.if_else(nan, pa.scalar(None, column.type), column) if nan.true_count else column
     if not is_text(column.type):
         return column
     column = pc.utf8_trim_whitespace(column.cast(pa.large_string()))
@@ -150,8 +151,10 @@ def to_times(column: Any, where: object) -> np.ndarray:
         return np.asarray(values.cast(pa.float64(), safe=False) if values.null_count else values)
 
 
-def to_features(table: Any, roles: ColumnRoles, where: str, limits: Limits, width: int | None) -> tuple[Any, bool]:
-    """Return the features of a node table, dense or CSR, and whether they have names.
+def read_features(
+    table: pa.Table, roles: ColumnRoles, where: str, limits: Limits, width: int | None = None
+) -> dict[str, Any]:
+    """Return ``features``, ``feature_names`` and ``columns`` of a :class:`~ergnn.data.tables.NodeTable`.
 
     ``width`` is the required number of features, if any; also the width of sparse text.
     """
@@ -159,17 +162,33 @@ def to_features(table: Any, roles: ColumnRoles, where: str, limits: Limits, widt
         name, column = roles.features[0], table[roles.features[0]].combine_chunks()
         column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
         if pa.types.is_nested(column.type):
-            return _lists(column, name, where, limits, width), False
+            return {"features": _lists(column, name, where, limits, width)}
         if is_text(column.type):
             column = pc.utf8_trim_whitespace(column.cast(pa.large_string()).fill_null(""))
             if ":" in next((text for text in column.to_pylist() if text), ":"):
-                return _sparse(column, name, where, limits, width), False
-    if width is not None and len(roles.features) != width:
-        raise FormatError(f"{where}: {len(roles.features):,} feature columns; {width:,} are required")
-    out = np.empty((len(roles.features), table.num_rows), np.float32)
-    for i, name in enumerate(roles.features):
-        out[i] = to_floats(table[name], name.strip(), where, hint=f"; if this is not a feature, {CHOOSE}")
-    return np.ascontiguousarray(out.T), bool(roles.features)
+                return {"features": _sparse(column, name, where, limits, width)}
+    columns, values = {name.strip(): table[name] for name in roles.features}, dict[str, Any]()
+    of_any_kind = bool(columns) and not roles.single and not next(iter(columns)).lower().startswith(PREFIX)
+    for name, column in columns.items():
+        what = "numbers, dates, categories or text" if of_any_kind else "numbers"
+        with wrap_errors(f"{where}, column {truncate(name)}", what):
+            values[name] = plain(column)
+    if of_any_kind and not all(map(_is_number, values.values())):
+        return {"columns": columns}
+    if width is not None and len(columns) != width:
+        raise FormatError(f"{where}: {len(columns):,} feature columns; {width:,} are required")
+    features = np.empty((table.num_rows, len(columns)), np.float32)
+    for i, (name, column) in enumerate(values.items()):
+        features[:, i] = to_floats(column, name, where, hint=f"; if this is not a feature, {CHOOSE}")
+    names = tuple(columns) if columns else None
+    return {"features": features, "feature_names": names, "columns": columns if of_any_kind else None}
+
+
+def _is_number(values: Any) -> bool:
+    """Return whether every value of a :func:`plain` column is a finite number or a boolean, and none is missing."""
+    if values.null_count or not pa.types.is_floating(values.type):
+        return not values.null_count and (pa.types.is_boolean(values.type) or pa.types.is_integer(values.type))
+    return bool(np.isfinite(np.asarray(values)).all())
 
 
 def _lists(column: Any, name: str, where: str, limits: Limits, width: int | None) -> np.ndarray:
