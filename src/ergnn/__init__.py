@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ergnn.config.lazy import lazy_names
+from ergnn.config.imports import lazy_names
 
 __version__ = "0.1.0"
 

@@ -13,7 +13,7 @@ import torch
 
 from ergnn import Learner
 from ergnn.cli.main import main
-from ergnn.config import plugins
+from ergnn.config import imports
 from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.data import DATASETS
 from ergnn.lab.compare import Compared, compare, fit_memory
@@ -307,7 +307,7 @@ def _plugins_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
         registry.names()  # imports all modules, whose entries stay
         for name in ("_entries", "_help"):
             monkeypatch.setattr(registry, name, dict(getattr(registry, name)))
-    monkeypatch.setattr(plugins, "imported", [])
+    monkeypatch.setattr(imports, "imported", [])
 
 
 @pytest.mark.usefixtures("rings", "_plugins_are_forgotten")

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ergnn.cli.main import main
-from ergnn.config import plugins
+from ergnn.config import imports
 from ergnn.config.errors import InputError
 from ergnn.lab import engines
 from ergnn.lab.config import RunConfig
@@ -74,8 +74,8 @@ def test_processes_import_plugins_wait_for_the_next_call_and_end_with_the_engine
     METHODS.names()  # imports all modules, whose entries stay
     for name in ("_entries", "_help"):
         monkeypatch.setattr(METHODS, name, dict(getattr(METHODS, name)))
-    monkeypatch.setattr(plugins, "imported", [])
-    plugins.import_plugin(str(tmp_path / "mine.py"))
+    monkeypatch.setattr(imports, "imported", [])
+    imports.import_plugin(str(tmp_path / "mine.py"))
     config = RunConfig("cora", method="mine", split="seeded", seeds=2).resolved()
     engine, seen = LocalEngine(2), []
     for name in ("a", "b"):

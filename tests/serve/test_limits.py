@@ -14,9 +14,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from ergnn.cli.main import main
+from ergnn.config.limits import ServeLimits
 from ergnn.folder.spool import Spool
 from ergnn.serve.app import make_app
-from ergnn.serve.limits import ServeLimits
 from ergnn.serve.service import Service
 
 TOKEN = "0123456789abcdef-secret"

@@ -264,11 +264,11 @@ def suggest_command(args: argparse.Namespace) -> None:
 
 
 def serve_command(args: argparse.Namespace) -> None:
-    from ergnn.config.lazy import extra
+    from ergnn.config.imports import extra
 
     for module in ("fastapi", "uvicorn", "prometheus_client", "python_multipart"):
         extra(module, "serve", "ergnn serve")
-    from ergnn.serve.limits import ServeLimits
+    from ergnn.config.limits import ServeLimits
     from ergnn.serve.server import serve
 
     limits = {name.removeprefix("max_"): value for name, value in given(args, ()).items() if name.startswith("max_")}

@@ -59,7 +59,7 @@ def import_plugins(words: Sequence[str]) -> None:
     add_import(finder)
     names = finder.parse_known_args(words)[0].plugins
     if names:
-        from ergnn.config.plugins import import_plugin
+        from ergnn.config.imports import import_plugin
 
         for name in names:
             import_plugin(name)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ergnn.config.lazy import lazy_names
+from ergnn.config.imports import lazy_names
 from ergnn.folder.settings import Settings
 
 if TYPE_CHECKING:

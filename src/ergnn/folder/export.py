@@ -24,7 +24,7 @@ from ergnn.analytic.features import join_blocks
 from ergnn.analytic.inputs import Sketch
 from ergnn.config.errors import ErgnnError, InputError, check_choice
 from ergnn.config.files import wrap_errors, write_file
-from ergnn.config.lazy import extra
+from ergnn.config.imports import extra
 from ergnn.data.partial import LabeledGraph
 from ergnn.data.scale import CLIP
 from ergnn.data.structure import features_of

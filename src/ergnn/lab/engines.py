@@ -21,9 +21,8 @@ from typing import Any
 
 import torch
 
-from ergnn.config import plugins
+from ergnn.config import imports
 from ergnn.config.errors import ErgnnError, InputError, check_at_least, check_between
-from ergnn.config.lazy import extra
 from ergnn.lab.config import RunConfig
 from ergnn.lab.result import Member, SeedResult
 from ergnn.lab.run import StreamCache, run_members
@@ -149,7 +148,7 @@ class LocalEngine:
 def _new_worker() -> Worker:
     context = multiprocessing.get_context("spawn")
     connection, theirs = context.Pipe()
-    process = context.Process(target=_work, args=(theirs, list(plugins.imported)), daemon=True)
+    process = context.Process(target=_work, args=(theirs, list(imports.imported)), daemon=True)
     process.start()
     theirs.close()
     return connection, process
@@ -159,7 +158,7 @@ def _work(connection: Connection, imported: Sequence[str]) -> None:
     """Worker process: receive units and send results until the connection is closed."""
     torch.set_num_threads(1)
     for name in imported:
-        plugins.import_plugin(name)
+        imports.import_plugin(name)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         while True:
@@ -195,7 +194,7 @@ class RayEngine:
         check_between(0, inf, task_cpus=cpus)
         check_at_least(0, task_gpus=gpus)
         self.address, self.jobs, self.cpus, self.gpus = address, jobs, cpus, gpus
-        self._ray: Any = extra("ray", "ray", "the engine ray")
+        self._ray: Any = imports.extra("ray", "ray", "the engine ray")
 
     def __call__(self, units: Sequence[Unit]) -> Generator[Outcome, None, None]:
         if not units:

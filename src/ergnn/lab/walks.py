@@ -31,7 +31,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from ergnn.config.errors import InputError, check_at_least, check_between, check_choice
-from ergnn.config.lazy import extra
+from ergnn.config.imports import extra
 from ergnn.config.registry import field_options
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task, TaskStream

@@ -33,7 +33,7 @@ import torch
 from torch import Tensor
 
 from ergnn.config.errors import InputError, check_at_least, check_choice
-from ergnn.config.lazy import extra
+from ergnn.config.imports import extra
 from ergnn.config.registry import name_of
 from ergnn.data.stream import Task
 from ergnn.engine.training import TaskProgress

@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import hmac
 import logging
+import re
 from textwrap import shorten
 from time import perf_counter
 from typing import Any
-from urllib.parse import urlsplit
 
 import anyio
 from starlette.datastructures import Headers
@@ -16,22 +16,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 
-from ergnn.config.limits import MEGABYTE
-from ergnn.serve.limits import ServeLimits
+from ergnn.config.limits import MEGABYTE, ServeLimits
 
 LOG = logging.getLogger("ergnn.serve")
-
-
-def is_loopback(host: str) -> bool:
-    return host in ("127.0.0.1", "localhost", "::1")
-
-
-def _hostname(host: str) -> str:
-    """The host name in a Host header, without port."""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+LOCAL = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]*)?", re.IGNORECASE)
+"""Host headers of requests to this machine."""
 
 
 def one_line(text: object) -> str:
@@ -112,7 +102,7 @@ class Guard:
 
     def _admit(self, scope: Any, headers: Headers, most: int) -> None:
         host, origin = headers.get("host", ""), headers.get("origin")
-        if self.token is None and not is_loopback(_hostname(host)):
+        if self.token is None and not LOCAL.fullmatch(host):
             raise HTTPException(403, "without a token, only requests to localhost are accepted")
         if scope["method"] not in ("GET", "HEAD") and origin is not None and origin.partition("://")[2] != host:
             raise HTTPException(403, "requests from pages of other sites are refused")

@@ -45,18 +45,14 @@ class LiveWatch:
             some = np.sort(self._rng.permutation(requested)[: self.window])
             self._pending.append(aspects(snapshot, graph, some, self._predicts))
             if sum(next(iter(rows.values())).shape[0] for rows in self._pending) >= self.window:
-                self._test()
+                self.drift = drift_test(self._reference, stack_aspects(self._pending), seed=self.seed + self.windows)
+                self._pending = []
+                self.windows += 1
+                self.alarms += self.drift.alarm
         if self._unknown is not None:
             scores = self._unknown.score(rows_of(snapshot, graph, requested))
             self.unknown += int((scores > self._unknown.threshold).sum())
         self.nodes += len(requested)
-
-    def _test(self) -> None:
-        """Test the collected nodes, which fill a window."""
-        self.drift = drift_test(self._reference, stack_aspects(self._pending), seed=self.seed + self.windows)
-        self._pending = []
-        self.windows += 1
-        self.alarms += self.drift.alarm
 
     def summary(self) -> dict[str, int]:
         """Counts so far: nodes, those of no known class, full windows, and windows with drift."""

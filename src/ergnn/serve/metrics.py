@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
@@ -55,12 +55,12 @@ class Metrics:
 
     Attributes:
         inspection: the result of ``LearnerFolder.inspect`` for the served version, once it is known.
-        live: counts of nodes of requests, see :meth:`ergnn.serve.live.LiveWatch.summary`.
+        live: returns counts of nodes of requests, see :meth:`ergnn.serve.live.LiveWatch.summary`.
     """
 
     def __init__(self) -> None:
         self.inspection: dict[str, Any] | None = None
-        self.live: dict[str, int] = {}
+        self.live: Callable[[], dict[str, int]] = dict
         self.registry = CollectorRegistry()
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
@@ -77,5 +77,5 @@ class Metrics:
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """The figures of the served version, which follow from its inspection."""
-        yield gauge("live", "nodes of requests to the served version; see docs/watch.md", self.live, "what")
+        yield gauge("live", "nodes of requests to the served version; see docs/watch.md", self.live(), "what")
         yield from () if self.inspection is None else figures(self.inspection)

@@ -13,11 +13,11 @@ import uvicorn
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from ergnn.config.errors import InputError
+from ergnn.config.limits import ServeLimits
 from ergnn.folder import LearnerFolder
 from ergnn.folder.spool import serving
 from ergnn.serve.app import make_app
-from ergnn.serve.guard import is_loopback
-from ergnn.serve.limits import ServeLimits
+from ergnn.serve.guard import LOOPBACK
 from ergnn.serve.service import Service
 
 LOG = logging.getLogger("ergnn.serve")
@@ -39,7 +39,7 @@ def serve(
     """Serve a folder until SIGINT or SIGTERM."""
     if not 0 <= port < 2**16:
         raise InputError(f"--port {port}: ports are 0 to {2**16 - 1}")
-    if token is None and not is_loopback(host):
+    if token is None and host not in LOOPBACK:
         raise InputError(
             f"--host {host}: without a token only this machine may connect (127.0.0.1); set one with --token-file or "
             "ERGNN_TOKEN"

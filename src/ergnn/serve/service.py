@@ -7,7 +7,7 @@ import logging
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 import anyio
 
 from ergnn.config.errors import BusyError, ErgnnError
+from ergnn.config.limits import ServeLimits
 from ergnn.data.tables import EdgeTable, NodeTable
 from ergnn.folder import LearnerFolder
 from ergnn.folder.spool import SPOOL, Job, Spool
 from ergnn.folder.update import tables_digest
 from ergnn.serve.guard import one_line
-from ergnn.serve.limits import ServeLimits
 from ergnn.serve.live import LiveWatch
 from ergnn.serve.metrics import Metrics
 from ergnn.serve.model import ServedVersion, current_number, load_version
@@ -38,13 +38,7 @@ T = TypeVar("T")
 
 
 class Service:
-    """Serves one folder.
-
-    Args:
-        root: the learner's folder.
-        limits: limits on requests.
-        plugins: files and modules with registered entries that the folder uses.
-    """
+    """Serves one folder; ``plugins`` are files and modules with registered entries that it uses."""
 
     def __init__(self, root: Path, limits: ServeLimits | None = None, plugins: Sequence[str] = ()) -> None:
         self.folder, self.limits = LearnerFolder(root), limits or ServeLimits()
@@ -53,7 +47,7 @@ class Service:
         self._troubles: dict[str, str] = {}
         self._digests: set[str] = set()
         self._live: LiveWatch | None = None
-        self._watching = False
+        self._compared: Future[None] | None = None
         self._answers, self._loads = ThreadPoolExecutor(2, "answer"), ThreadPoolExecutor(1, "load")
         self._wake, self._swapping = asyncio.Event(), asyncio.Lock()
         self._writer = Writer(root, self.limits.tables, plugins, self.spool.learning_lock.fileno())
@@ -109,31 +103,24 @@ class Service:
         if inspection is None or inspection["version"] != number:
             inspection = self.metrics.inspection = await self.load(self.folder.inspect, number)
             self._live = await self.load(self._start_watching, number)
+            self.metrics.live = self._live.summary
         return inspection
 
     def _start_watching(self, number: int) -> LiveWatch:
         with self.folder.snapshot(number) as snapshot:
-            live = LiveWatch(snapshot)
-        self.metrics.live = live.summary()
-        return live
+            return LiveWatch(snapshot)
 
     def watch(self, version: ServedVersion, nodes: NodeTable, edges: EdgeTable | None) -> None:
         """Compare new nodes of a request with the graph in the background; skipped while others are compared."""
-        live = self._live
-        if live is None or self._watching:
-            return
 
         def work() -> None:
             try:
                 live.add(version.snapshot, nodes, edges)
-                self.metrics.live = live.summary()
             except Exception:
                 LOG.exception("nodes of a request could not be watched")
-            finally:
-                self._watching = False
 
-        self._watching = True
-        self._loads.submit(work)
+        if (live := self._live) is not None and (self._compared is None or self._compared.done()):
+            self._compared = self._loads.submit(work)
 
     async def rollback(self, version: int | None) -> int:
         """Serve an older version; a running writer is not interrupted."""

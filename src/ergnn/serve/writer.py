@@ -29,7 +29,7 @@ from typing import Any
 
 from ergnn.config.errors import BusyError, ErgnnError, FolderError, InputError, listed
 from ergnn.config.files import write_file
-from ergnn.config.plugins import import_plugin
+from ergnn.config.imports import import_plugin
 from ergnn.data.tables import Limits
 from ergnn.folder import LearnerFolder
 from ergnn.folder.spool import IDS, Job
@@ -44,14 +44,7 @@ Report = Callable[..., None]
 
 
 class Writer:
-    """A process that writes to a folder, one job at a time.
-
-    Args:
-        root: the learner's folder.
-        limits: limits on the tables of an update.
-        plugins: files and modules with registered entries that the folder uses.
-        lock: descriptor of the lock that is held while a job is learned; the process inherits it.
-    """
+    """A process that writes to a folder, one job at a time; it inherits ``lock``, the descriptor of the lock of jobs."""
 
     def __init__(self, root: Path, limits: Limits, plugins: Sequence[str], lock: int) -> None:
         self._arguments, self._lock = [str(root), json.dumps(asdict(limits)), *plugins], lock

@@ -20,7 +20,7 @@ from torch_geometric.utils import index_to_mask, to_undirected
 
 from ergnn.config.errors import InputError, check_within
 from ergnn.config.files import wrap_errors
-from ergnn.config.lazy import extra
+from ergnn.config.imports import extra
 from ergnn.data import splits
 from ergnn.data.csr import CsrEdges, pointers
 from ergnn.data.datasets import storage

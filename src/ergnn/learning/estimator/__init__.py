@@ -1,6 +1,6 @@
 """scikit-learn compatible continual node classification; needs the extra ``sklearn``."""
 
-from ergnn.config.lazy import extra
+from ergnn.config.imports import extra
 
 extra("sklearn", "sklearn", "ContinualNodeClassifier")
 
