@@ -112,6 +112,9 @@ class Service:
 
     def watch(self, version: ServedVersion, nodes: NodeTable, edges: EdgeTable | None) -> None:
         """Compare new nodes of a request with the graph in the background; skipped while others are compared."""
+        live = self._live
+        if live is None or (self._compared is not None and not self._compared.done()):
+            return
 
         def work() -> None:
             try:
@@ -119,8 +122,7 @@ class Service:
             except Exception:
                 LOG.exception("nodes of a request could not be watched")
 
-        if (live := self._live) is not None and (self._compared is None or self._compared.done()):
-            self._compared = self._loads.submit(work)
+        self._compared = self._loads.submit(work)
 
     async def rollback(self, version: int | None) -> int:
         """Serve an older version; a running writer is not interrupted."""

@@ -44,7 +44,7 @@ Report = Callable[..., None]
 
 
 class Writer:
-    """A process that writes to a folder, one job at a time; it inherits ``lock``, the descriptor of the lock of jobs."""
+    """A process that writes to a folder, one job at a time; it inherits the descriptor ``lock`` of the lock of jobs."""
 
     def __init__(self, root: Path, limits: Limits, plugins: Sequence[str], lock: int) -> None:
         self._arguments, self._lock = [str(root), json.dumps(asdict(limits)), *plugins], lock
