@@ -28,8 +28,8 @@ from ergnn.nn.backbones.convolutional import GCN, SGC
 from ergnn.nn.examples import Examples
 from ergnn.replay import Selection, SelectionContext, Selector
 from ergnn.replay.selectors import best_per_class
-from ergnn.replay.selectors.mean_of_feature import FeatureMean
-from ergnn.replay.selectors.random import Random
+from ergnn.replay.selectors.baselines import Random
+from ergnn.replay.selectors.distances import FeatureMean
 from ergnn.testing import Skipped, check_backbone, check_dataset, check_method, check_selector, checks
 
 SMALLER: dict[str, dict[str, Any]] = {"citation-domains": {"width": 16}}

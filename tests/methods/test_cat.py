@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ergnn.engine.propagation import propagate
-from ergnn.methods.cat import CaT, condense
+from ergnn.methods.graph_memory import CaT, condense
 from ergnn.nn.heads import HEADS
 from methods.plain_loop import EPOCHS, LR, PlainGCN, assert_same_parameters, learned, make_tasks
 

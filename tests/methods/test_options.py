@@ -6,7 +6,7 @@ import pytest
 
 from ergnn.config.errors import InputError
 from ergnn.methods import METHODS
-from ergnn.replay.selectors.random import Random
+from ergnn.replay.selectors.baselines import Random
 
 
 @pytest.mark.parametrize(

@@ -143,10 +143,15 @@ def test_stacked_projections_are_those_of_each_model(name: str, sample: int, mon
         evaluate_streams(own, streams())
         return own
 
-    alone, used = learn(), []
-    monkeypatch.setattr(
-        episodic, "stack_memories", lambda parts: used.append(len(parts)) or episodic.StackedMemory(parts)
-    )
+    alone, used, stacked = learn(), [], episodic.GradientConstraint.stacked
+
+    def counted(hooks: list[episodic.GradientConstraint]) -> Any:
+        joined = stacked(hooks)
+        used.append(len(joined.hooks))
+        return joined
+
+    monkeypatch.setattr(episodic, "STACKED_ON", ("cpu",))
+    monkeypatch.setattr(episodic.GradientConstraint, "stacked", counted)
     for one, same in zip(learn(), alone, strict=True):
         for value, expected in zip(one.model.parameters(), same.model.parameters(), strict=True):
             torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from benchmarks.graphs import bag_of_words_graph, synthetic_stream
 from ergnn.data import Graph, Task
 from ergnn.learning.learner import Learner
-from ergnn.replay.selectors import SELECTORS, SelectionContext, best_per_class, coverage
+from ergnn.replay.selectors import SELECTORS, SelectionContext, best_per_class, distances
 
 
 def context_of(places: list[list[float]], labels: list[int], per_class: int, seed: int) -> SelectionContext:
@@ -50,8 +50,8 @@ def test_early_stopping_never_changes_the_choice(crowd, per_class, parts, d, dis
     exact = selector.score(context)
     expected = best_per_class(exact, context)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coverage, "CUT_FROM", 0)
-        patch.setattr(coverage, "PARTS", parts)
+        patch.setattr(distances, "CUT_FROM", 0)
+        patch.setattr(distances, "PARTS", parts)
         scores, info = selector._score(context, per_class)
         chosen = selector.select(context)
     assert torch.equal(chosen.nodes, expected.nodes)

@@ -14,8 +14,7 @@ from torch import Tensor
 from ergnn.replay import SelectionContext
 from ergnn.replay.selectors import ridge
 from ergnn.replay.selectors.gradients import LinearizedRidge
-from ergnn.replay.selectors.ridge import RidgeProblem, ascent, best_of_all, choose_one_each
-from ergnn.replay.selectors.smoothed import SmoothedRidge
+from ergnn.replay.selectors.ridge import RidgeProblem, SmoothedRidge, ascent, best_of_all, choose_one_each
 from ergnn.testing import example_context
 
 BOTH = [SmoothedRidge, LinearizedRidge]

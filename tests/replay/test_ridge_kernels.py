@@ -20,7 +20,7 @@ from ergnn.nn.backbones import Backbone
 from ergnn.nn.backbones.convolutional import GIN
 from ergnn.replay import SELECTORS, SelectionContext
 from ergnn.replay.selectors.gradients import LinearizedRidge, first_layer_names
-from ergnn.replay.selectors.smoothed import SmoothedRidge, smoothed
+from ergnn.replay.selectors.ridge import SmoothedRidge, smoothed
 from ergnn.testing import example_context, example_stream
 from graphs import graphs
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 import torch
@@ -18,22 +19,35 @@ class StepHook:
     """Hooks of a method around every training step of one model on one task; by default they do nothing.
 
     For models trained side by side, each hook gets views of its model's part of the stacked parameters, gradients and
-    optimizer state. :meth:`stacked` may replace the hooks of all models by one hook of all stacked parameters.
+    optimizer state, unless :meth:`stacked` replaces the hooks of all models by one of all stacked parameters.
 
     Attributes:
         recordable: whether :meth:`before_step` and :meth:`after_step` are the same operations on the same tensors in
             every step, changed in place, and never synchronize with a GPU, so that a CUDA graph can record them.
         saved: name of the attribute with the tensors, besides parameters, that later steps or the end of the task
             depend on, by name; they are part of checkpoints.
+        per_parameter: names of all attributes with a tensor per parameter, by name, if what the hook does with them is
+            elementwise; :meth:`stacked` then stacks them.
+        hooks: of a stacked hook, those of the models, whose tensors are views of the stacked ones.
     """
 
     recordable: bool = False
     saved: str | None = None
+    per_parameter: tuple[str, ...] = ()
+    hooks: Sequence[Any] = ()
 
     @classmethod
     def stacked(cls, hooks: Sequence[Any]) -> StepHook | None:
-        """Return a hook for the stacked parameters of several models, given the hook of each; by default None."""
-        return None
+        """Return a hook for the stacked parameters of several models, given the hook of each; None if there is none."""
+        if not cls.per_parameter:
+            return None
+        together = copy(hooks[0])
+        together.hooks = hooks
+        for key in cls.per_parameter:
+            values = stack_models([getattr(hook, key) for hook in hooks])
+            for hook, of_model in zip((together, *hooks), (values, *split_models(values, len(hooks))), strict=True):
+                setattr(hook, key, of_model)
+        return together
 
     def skip(self, steps: int) -> None:
         """Advance random choices by ``steps``, the number of steps taken before training was interrupted."""

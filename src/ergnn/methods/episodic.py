@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from copy import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from ergnn.config.errors import check_at_least
 from ergnn.config.registry import inherit_options
 from ergnn.data.hashing import stream_key
 from ergnn.data.stream import Task
-from ergnn.engine.curvature import flatten, flatten_models, unflatten
+from ergnn.engine.curvature import flatten_models, unflatten
 from ergnn.engine.losses import Objective, ParamDict, gradients
 from ergnn.engine.objective import FieldObjective
 from ergnn.engine.step_hooks import StepHook
@@ -23,6 +25,9 @@ from ergnn.methods.base import Comparison, LearnerView
 from ergnn.methods.memory import MemoryMethod
 from ergnn.nn.examples import Examples
 from ergnn.replay.selectors import Selection
+
+STACKED_ON = ("cuda",)
+"""Devices on which the memories of models that are trained side by side are one objective."""
 
 
 class EpisodicMemory(MemoryMethod):
@@ -68,40 +73,61 @@ def flat_gradients(params: ParamDict, models: int = 1) -> Tensor:
 def set_gradients(params: ParamDict, matrix: Tensor) -> None:
     """Invert :func:`flat_gradients`."""
     for name, gradient in unflatten(matrix, params).items():
-        params[name].grad = gradient.contiguous()  # fused optimizers ignore strides
+        if params[name].grad is not None or bool(gradient.any()):
+            params[name].grad = gradient.contiguous()  # fused optimizers ignore strides
 
 
-def mean_gradient(objective: Objective, params: ParamDict) -> Tensor:
-    """Compute the gradient of the mean loss in evaluation mode as one vector."""
-    return flatten(gradients(objective.losses(params).mean(), params))
+class GradientConstraint(StepHook):
+    """Step hook that projects the gradient of each model before each step.
 
-
-class GradientConstraint(StepHook, ABC):
-    """Step hook that projects the gradient before each step.
+    For models that are trained side by side on a GPU, the remembered examples are in one objective: few large steps.
 
     Args:
         objective: objective of the task.
         memories: positions of each set of remembered examples in the objective.
         seed: seed for sampling at each step: examples, and neighbors if the batches of the task sample neighbors.
+        project: function of a gradient and those of the memories, ``[memories, parameters]``.
+        sample: number of examples of a single memory to sample per step; by default all examples of all memories.
 
     Attributes:
-        synchronizes: whether :meth:`project_together` or :meth:`sample` waits for a GPU.
+        synchronizes: whether ``project`` or sampling waits for a GPU; ``project`` of a single memory does not.
     """
 
-    synchronizes = True
-
-    def __init__(self, objective: Objective, memories: Sequence[Tensor], seed: int) -> None:
+    def __init__(
+        self,
+        objective: Objective,
+        memories: Sequence[Tensor],
+        seed: int,
+        project: Callable[[Tensor, Tensor], Tensor],
+        sample: int | None = None,
+    ) -> None:
         self.objective, self.positions, self.seed, self.step = objective, list(memories), seed, 0
         self.samples_neighbors = objective.sampling is not None
-        self.memories = [] if self.samples_neighbors else [objective.batch(positions) for positions in memories]
+        self.memories: Sequence[Objective] = ()
+        if not self.samples_neighbors:
+            self.memories = [objective.batch(positions) for positions in memories]
+        self.project, self.size = project, sample
+        self.synchronizes = sample is None or sample < memories[0].numel()
+        self.generator = torch.Generator().manual_seed(seed % 2**63)
 
     @classmethod
     def stacked(cls, hooks: Sequence[GradientConstraint]) -> StepHook | None:
-        if any(hook.samples_neighbors for hook in hooks) or len({len(hook.memories) for hook in hooks}) > 1:
+        groups = list(zip(*(hook.memories for hook in hooks), strict=False))
+        alone = any(hook.samples_neighbors or hook.objective.targets.device.type not in STACKED_ON for hook in hooks)
+        if alone or any(len(groups) != len(hook.memories) for hook in hooks):
             return None
-        memories = [stack_memories(parts) for parts in zip(*(hook.memories for hook in hooks), strict=True)]
-        usable = [memory for memory in memories if memory is not None]
-        return StackedConstraint(hooks, usable) if len(usable) == len(memories) else None
+        if not all(isinstance(memory, FieldObjective) for of_models in groups for memory in of_models):
+            return None
+        memories = [
+            FieldObjective(
+                [one.models[0] for one in of_models], [one.examples[0] for one in of_models], of_models[0].heads
+            )
+            for of_models in groups
+        ]
+        together = copy(hooks[0])
+        together.hooks, together.memories = hooks, memories
+        together.recordable = not any(hook.synchronizes for hook in hooks)
+        return together
 
     def skip(self, steps: int) -> None:
         for _ in range(steps):
@@ -109,82 +135,34 @@ class GradientConstraint(StepHook, ABC):
         self.step += steps
 
     def before_step(self, params: ParamDict) -> None:
-        gradient, chosen, rows = flat_gradients(params)[0], self.sample(), []
-        for i, positions in enumerate(self.positions):
-            if self.samples_neighbors:
-                memory = self.objective.batch(positions if chosen is None else positions[chosen], key=self.key(i))
-            else:
-                memory = self.memories[i] if chosen is None else self.memories[i].batch(chosen)
-            rows.append(mean_gradient(memory, params))
+        hooks = self.hooks or (self,)
+        chosen = [hook.sample() for hook in hooks]
+        losses = [self.memory_loss(i, params, chosen) for i in range(len(self.positions))]
+        rows = torch.stack([flatten_models(gradients(loss, params), len(hooks)) for loss in losses], dim=1)
         self.step += 1
-        projected = self.project(gradient, torch.stack(rows))
-        if projected is not gradient:
-            set_gradients(params, projected.unsqueeze(0))
-
-    def key(self, memory: int) -> int:
-        """Return the key of the neighbors to sample for a memory in the next step."""
-        return stream_key(self.seed, self.step, memory)
+        of_models = zip(hooks, flat_gradients(params, len(hooks)), rows, strict=True)
+        set_gradients(params, torch.stack([hook.project(gradient, memories) for hook, gradient, memories in of_models]))
 
     def sample(self) -> Tensor | None:
         """Sample positions in the memory for the next step; None for all."""
-        return None
+        count, device = self.positions[0].numel(), self.positions[0].device
+        if self.size is None or self.size >= count:
+            return None
+        return torch.randperm(count, generator=self.generator)[: self.size].to(device)
 
-    @abstractmethod
-    def project(self, gradient: Tensor, memories: Tensor) -> Tensor:
-        """Project a gradient, given those of the memories, ``[memories, parameters]``; itself if it is feasible."""
-
-    @staticmethod
-    @abstractmethod
-    def project_together(hooks: Sequence[Any], gradients: Tensor, memories: Tensor) -> Tensor:
-        """Project the gradients of all models, ``[models, parameters]``; of the memories, ``[models, memories, …]``."""
-
-
-class StackedMemory:
-    """The remembered examples of models that are trained side by side on a GPU, in one objective: few large steps."""
-
-    def __init__(self, memories: Sequence[FieldObjective]) -> None:
-        self.sizes = [len(memory.examples[0]) for memory in memories]
-        models, examples = [memory.models[0] for memory in memories], [memory.examples[0] for memory in memories]
-        self.objective = FieldObjective(models, examples, memories[0].heads)
-        sizes = self.objective.targets.new_tensor(self.sizes)
-        self._starts = (sizes.cumsum(0) - sizes).tolist()
-        self._all = (1.0 / sizes).repeat_interleave(sizes)
-
-    def gradients(self, params: ParamDict, chosen: Sequence[Tensor | None]) -> Tensor:
-        """Return the gradient of each model's mean loss ``[models, parameters]``, in evaluation mode.
-
-        Args:
-            chosen: for each model, positions of the examples to average over; None for all.
-        """
-        weights = self._all
-        if any(index is not None for index in chosen):
-            weights = torch.zeros_like(self._all)
-            for start, size, index in zip(self._starts, self.sizes, chosen, strict=True):
-                used = torch.arange(size, device=weights.device) if index is None else index
-                weights[start + used] = 1.0 / used.numel()
-        total = (weights * self.objective.losses(params)).sum()
-        return flatten_models(gradients(total, params), len(self.sizes))
-
-
-def stack_memories(memories: Sequence[Objective]) -> StackedMemory | None:
-    """Return the memories of all models as one; None if they are not on a GPU, or cannot be stacked."""
-    fields = [memory for memory in memories if isinstance(memory, FieldObjective)]
-    on_gpu = all(memory.targets.is_cuda for memory in memories)
-    return StackedMemory(fields) if on_gpu and len(fields) == len(memories) else None
-
-
-class StackedConstraint(StepHook):
-    """The constraints of several models; ``memories`` has one entry per memory of a model."""
-
-    def __init__(self, hooks: Sequence[GradientConstraint], memories: Sequence[StackedMemory]) -> None:
-        self.hooks, self.memories = hooks, memories
-        self.recordable = not any(hook.synchronizes for hook in hooks)
-
-    def before_step(self, params: ParamDict) -> None:
-        chosen = [hook.sample() for hook in self.hooks]
-        rows = torch.stack([memory.gradients(params, chosen) for memory in self.memories], dim=1)
-        gradient = flat_gradients(params, len(self.hooks))
-        set_gradients(params, self.hooks[0].project_together(self.hooks, gradient, rows))
+    def memory_loss(self, i: int, params: ParamDict, chosen: Sequence[Tensor | None]) -> Tensor:
+        """Compute the mean loss of a memory, or of its chosen examples, in evaluation mode, summed over models."""
+        if self.hooks:
+            losses = self.memories[i].losses(params).split(self.memories[i].sizes)
+            pairs = zip(losses, chosen, strict=True)
+            return torch.stack([(loss if index is None else loss[index]).mean() for loss, index in pairs]).sum()
+        index = chosen[0]
+        if self.samples_neighbors:
+            key = stream_key(self.seed, self.step, *([i] if self.size is None else []))
+            memory = self.objective.batch(self.positions[i] if index is None else self.positions[i][index], key=key)
+        else:
+            memory = self.memories[i] if index is None else self.memories[i].batch(index)
+        return memory.losses(params).mean()
 
 
 def nonnegative_minimum(p: np.ndarray, q: np.ndarray) -> np.ndarray:
@@ -224,34 +202,9 @@ def project(gradient: Tensor, memories: Tensor, margin: float = 0.0) -> Tensor:
     products = memories @ gradient
     if bool((products >= 0).all()):
         return gradient
-    v = dual_variables(memories @ memories.T, products, margin)
+    p, q = (memories @ memories.T).double().cpu().numpy(), products.double().cpu().numpy()
+    v = margin + nonnegative_minimum(p, q + margin * p.sum(1))
     return gradient + torch.from_numpy(v).to(gradient) @ memories
-
-
-def dual_variables(gram: Tensor, products: Tensor, margin: float) -> np.ndarray:
-    """Return v of :func:`project`, from ``GGᵀ`` and ``Gg``."""
-    p, q = gram.double().cpu().numpy(), products.double().cpu().numpy()
-    return margin + nonnegative_minimum(p, q + margin * p.sum(1))
-
-
-class GEMProjection(GradientConstraint):
-    """Applies :func:`project`; ``margin`` is γ."""
-
-    def __init__(self, objective: Objective, memories: Sequence[Tensor], margin: float, seed: int) -> None:
-        super().__init__(objective, memories, seed)
-        self.margin = margin
-
-    def project(self, gradient: Tensor, memories: Tensor) -> Tensor:
-        return project(gradient, memories, self.margin)
-
-    @staticmethod
-    def project_together(hooks: Sequence[GEMProjection], gradients: Tensor, memories: Tensor) -> Tensor:
-        products, grams = (memories @ gradients.unsqueeze(2)).squeeze(2), (memories @ memories.mT).cpu()
-        v = torch.zeros(products.shape, dtype=torch.double)
-        for i, (hook, of_model) in enumerate(zip(hooks, products.cpu(), strict=True)):
-            if bool((of_model < 0).any()):
-                v[i] = torch.from_numpy(dual_variables(grams[i], of_model, hook.margin))
-        return gradients + (v.to(memories).unsqueeze(1) @ memories).squeeze(1)
 
 
 @METHODS.register("gem", help="no step may increase the loss of an earlier task's memory (gradient episodic memory)")
@@ -271,41 +224,14 @@ class GEM(EpisodicMemory):
         self.margin = float(margin)
 
     def constraint(self, objective: Objective, memories: Sequence[Tensor], seed: int) -> StepHook:
-        return GEMProjection(objective, memories, self.margin, seed)
+        return GradientConstraint(objective, memories, seed, partial(project, margin=self.margin))
 
 
-def project_on_average(gradient: Tensor, reference: Tensor) -> Tensor:
-    """Project g onto the vectors with a nonnegative product with r: ``g − (gᵀr / rᵀr) r`` if ``gᵀr < 0``, else g."""
+def project_on_average(gradient: Tensor, memories: Tensor) -> Tensor:
+    """Project g onto the vectors with a nonnegative product with r, the only memory: ``g − min(gᵀr, 0) / rᵀr · r``."""
+    reference = memories[0]
     product = gradient @ reference
-    if float(product) >= 0:
-        return gradient
-    return gradient - (product / (reference @ reference)) * reference
-
-
-class AverageConstraint(GradientConstraint):
-    """Applies :func:`project_on_average`, with the gradient of at most ``sample`` examples of the memory per step."""
-
-    def __init__(self, objective: Objective, memory: Tensor, sample: int, seed: int) -> None:
-        super().__init__(objective, [memory], seed)
-        self.size = sample
-        self.synchronizes = sample < memory.numel()
-        self.generator = torch.Generator().manual_seed(seed % 2**63)
-
-    def key(self, memory: int) -> int:
-        return stream_key(self.seed, self.step)
-
-    def sample(self) -> Tensor | None:
-        count, device = self.positions[0].numel(), self.positions[0].device
-        return torch.randperm(count, generator=self.generator)[: self.size].to(device) if self.size < count else None
-
-    def project(self, gradient: Tensor, memories: Tensor) -> Tensor:
-        return project_on_average(gradient, memories[0])
-
-    @staticmethod
-    def project_together(hooks: Sequence[AverageConstraint], gradients: Tensor, memories: Tensor) -> Tensor:
-        reference = memories.squeeze(1)
-        product, norm = (gradients * reference).sum(1, keepdim=True), reference.square().sum(1, keepdim=True)
-        return gradients - product.clamp(max=0.0) / norm.clamp(min=1e-30) * reference
+    return torch.where(product < 0, gradient - (product / (reference @ reference)) * reference, gradient)
 
 
 @METHODS.register("agem", aliases=("a-gem",), help="no step may increase the memory's mean loss (averaged GEM)")
@@ -324,4 +250,4 @@ class AGEM(EpisodicMemory):
         self.sample = sample
 
     def constraint(self, objective: Objective, memories: Sequence[Tensor], seed: int) -> StepHook:
-        return AverageConstraint(objective, torch.cat(list(memories)), self.sample, seed)
+        return GradientConstraint(objective, [torch.cat(list(memories))], seed, project_on_average, self.sample)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from copy import copy
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +18,7 @@ from ergnn.data.stream import Task
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.losses import MASKED, Objective, ParamDict
 from ergnn.engine.objective import make_objective
-from ergnn.engine.step_hooks import StepHook, join_hooks, split_models, stack_models
+from ergnn.engine.step_hooks import StepHook
 from ergnn.methods import METHODS
 from ergnn.methods.base import Comparison, LearnerView, Method
 from ergnn.nn.backbones import Backbone
@@ -45,20 +44,17 @@ class QuadraticPenalty(StepHook):
     """
 
     recordable = True
+    per_parameter: tuple[str, ...] = ("stiffness", "pull")
 
     def __init__(self, lam: float, importance: ParamDict, pull: ParamDict) -> None:
         self.stiffness = {name: lam * value for name, value in importance.items()}
         self.pull = {name: lam * value for name, value in pull.items()}
 
-    @classmethod
-    def stacked(cls, hooks: Sequence[QuadraticPenalty]) -> StepHook:
-        return cls(1.0, stack_models([hook.stiffness for hook in hooks]), stack_models([hook.pull for hook in hooks]))
-
     @torch.no_grad()
     def after_step(self, params: ParamDict, optimizer: torch.optim.Optimizer) -> None:
-        for name, value in params.items():
-            size = step_size(optimizer, value)
-            value.add_(size * self.pull[name]).div_(1.0 + size * self.stiffness[name])
+        for name, stiffness in self.stiffness.items():
+            size = step_size(optimizer, params[name])
+            params[name].add_(size * self.pull[name]).div_(1.0 + size * stiffness)
 
 
 def step_size(optimizer: torch.optim.Optimizer, value: Tensor) -> Tensor | float:
@@ -78,16 +74,19 @@ class ImportanceMethod(Method, ABC):
 
     Args:
         lam: λ, weight of the penalty.
+        samples: number of training nodes to sample per task to estimate Ω; by default all.
+
+    Attributes:
         decay: with a number γ, one penalty ``λ/2 Σ_j Ω_j (θ_j − θ*_j)²`` with ``Ω ← γΩ + Ω_t`` and the parameters θ*
             after the latest task; with None, one penalty per task, each with its own θ*.
-        samples: number of training nodes to sample per task to estimate Ω; by default all.
     """
 
     stored = ("importance", "pull")
+    decay: float | None = None
 
-    def __init__(self, lam: float, decay: float | None, samples: int | None = None) -> None:
+    def __init__(self, lam: float, samples: int | None = None) -> None:
         check_at_least(0, lam=lam)
-        self.lam, self.decay, self.samples = float(lam), decay, samples
+        self.lam, self.samples = float(lam), samples
         self.importance: ParamDict = {}
         self.pull: ParamDict = {}
 
@@ -118,15 +117,12 @@ class ImportanceMethod(Method, ABC):
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
         assert learner.model is not None
-        new = self.estimate(learner, task, trained_on)
+        new, kept = self.estimate(learner, task, trained_on), 1.0 if self.decay is None else self.decay
         for name, value in new.items():
             anchor, before = learner.model.get_parameter(name).detach(), self.importance.get(name)
-            if self.decay is None:
-                self.importance[name] = value.clone() if before is None else before + value
-                self.pull[name] = value * anchor + self.pull.get(name, 0.0)
-            else:
-                self.importance[name] = value.clone() if before is None else self.decay * before + value
-                self.pull[name] = self.importance[name] * anchor
+            self.importance[name] = value.clone() if before is None else kept * before + value
+            one_penalty = self.importance[name] * anchor
+            self.pull[name] = value * anchor + self.pull.get(name, 0.0) if self.decay is None else one_penalty
         return {"lam": self.lam, "importance": float(sum(float(value.sum()) for value in new.values()))}
 
 
@@ -147,7 +143,7 @@ class EWC(ImportanceMethod):
 
     def __init__(self, lam: float = 3.0, fisher_samples: int | None = None) -> None:
         check_at_least(1, fisher_samples=fisher_samples)
-        super().__init__(lam, None, fisher_samples)
+        super().__init__(lam, fisher_samples)
 
     def estimate(self, learner: LearnerView, task: Task, trained_on: Examples) -> ParamDict:
         return self.mean_slopes(learner, task, trained_on)
@@ -186,10 +182,11 @@ class MAS(ImportanceMethod):
     """
 
     comparison = Comparison(search={"lam": (0.01, 0.1, 1.0, 10.0)})
+    decay = 1.0
 
     def __init__(self, lam: float = 1.0, samples: int | None = None) -> None:
         check_at_least(1, samples=samples)
-        super().__init__(lam, 1.0, samples)
+        super().__init__(lam, samples)
 
     def estimate(self, learner: LearnerView, task: Task, trained_on: Examples) -> ParamDict:
         return self.mean_slopes(learner, task, replace(trained_on, loss=squared_norm), torch.abs)
@@ -201,31 +198,17 @@ def squared_norm(logits: Tensor, targets: Tensor, extras: Mapping[str, Tensor]) 
     return torch.where(logits == MASKED, 0.0, logits).square().sum(1)
 
 
-class PathIntegral(StepHook):
-    """Accumulates ``ω_j = −Σ_steps g_j Δθ_j`` of the loss without the penalty, and applies the penalty.
-
-    Args:
-        objective: the objective of the task.
-        penalty: the penalty of earlier tasks, if any.
-    """
+class PathIntegral(QuadraticPenalty):
+    """Accumulates ``ω_j = −Σ_steps g_j Δθ_j`` of the loss without the penalty of earlier tasks, and applies it."""
 
     saved = "path"
+    per_parameter = ("stiffness", "pull", "path")
 
-    def __init__(self, objective: Objective, penalty: StepHook | None) -> None:
-        self.objective, self.penalty, self.start = objective, penalty, objective.parameters()
-        self.recordable = penalty is None or penalty.recordable
+    def __init__(self, objective: Objective, lam: float, importance: ParamDict, pull: ParamDict) -> None:
+        super().__init__(lam, *(objective.from_names(values) if values else {} for values in (importance, pull)))
+        self.objective, self.start = objective, objective.parameters()
         self.path = {name: torch.zeros_like(value) for name, value in self.start.items()}
         self._before: dict[str, tuple[Tensor, Tensor]] = {}
-
-    @classmethod
-    def stacked(cls, hooks: Sequence[PathIntegral]) -> StepHook:
-        together = copy(hooks[0])
-        together.penalty = join_hooks([hook.penalty for hook in hooks])
-        together.recordable = together.penalty is None or together.penalty.recordable
-        together.path = stack_models([hook.path for hook in hooks])
-        for hook, own in zip(hooks, split_models(together.path, len(hooks)), strict=True):
-            hook.path = own  # views, which are read after the task
-        return together
 
     def before_step(self, params: ParamDict) -> None:
         self._before = {
@@ -236,8 +219,7 @@ class PathIntegral(StepHook):
 
     @torch.no_grad()
     def after_step(self, params: ParamDict, optimizer: torch.optim.Optimizer) -> None:
-        if self.penalty is not None:
-            self.penalty.after_step(params, optimizer)
+        super().after_step(params, optimizer)
         for name, (value, gradient) in self._before.items():
             self.path[name].sub_(gradient * (params[name].detach() - value))
 
@@ -257,15 +239,16 @@ class SI(ImportanceMethod):
     """
 
     comparison = Comparison(search={"lam": (0.1, 1.0, 10.0, 100.0)})
+    decay = 1.0
 
     def __init__(self, lam: float = 1.0, xi: float = 0.1) -> None:
         check_between(0, float("inf"), xi=xi)
-        super().__init__(lam, decay=1.0)
+        super().__init__(lam)
         self.xi = xi
         self._hook: PathIntegral | None = None
 
     def step_hook(self, learner: LearnerView, task: Task, objective: Objective) -> StepHook | None:
-        self._hook = PathIntegral(objective, super().step_hook(learner, task, objective))
+        self._hook = PathIntegral(objective, self.lam, self.importance, self.pull)
         return self._hook
 
     def estimate(self, learner: LearnerView, task: Task, trained_on: Examples) -> ParamDict:
@@ -330,7 +313,7 @@ class TWP(ImportanceMethod):
     def __init__(self, lam_loss: float = 1.5, lam_topology: float = 100.0, fisher_samples: int | None = None) -> None:
         check_at_least(0, lam_loss=lam_loss, lam_topology=lam_topology)
         check_at_least(1, fisher_samples=fisher_samples)
-        super().__init__(2.0, None, fisher_samples)
+        super().__init__(2.0, fisher_samples)
         self.lam_loss, self.lam_topology = lam_loss, lam_topology
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:

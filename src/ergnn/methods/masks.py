@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from copy import copy, deepcopy
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from ergnn.config.errors import InputError, check_between
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.losses import Objective, ParamDict
-from ergnn.engine.step_hooks import StepHook, split_models, stack_models
+from ergnn.engine.step_hooks import StepHook, split_models
 from ergnn.methods import METHODS
 from ergnn.methods.base import Comparison, LearnerView, Method, NetworkScorer, Scorer
 from ergnn.nn.backbones import Backbone
@@ -90,6 +89,7 @@ class PruneAndFreeze(StepHook):
 
     recordable = True
     saved = "frozen"
+    per_parameter = ("frozen", "held")
 
     def __init__(self, objective: Objective, frozen: ParamDict, free: ParamDict, prune_at: int, prune: float) -> None:
         self.frozen, self.free = (
@@ -98,16 +98,6 @@ class PruneAndFreeze(StepHook):
         start = objective.parameters()
         self.held = {name: torch.where(mask, start[name], 0.0) for name, mask in self.frozen.items()}
         self.prune_at, self.prune, self.steps = prune_at, prune, 0
-        self._hooks: Sequence[PruneAndFreeze] = ()
-
-    @classmethod
-    def stacked(cls, hooks: Sequence[PruneAndFreeze]) -> StepHook:
-        together = copy(hooks[0])
-        together._hooks = hooks
-        together.frozen, together.held = (stack_models([getattr(h, key) for h in hooks]) for key in ("frozen", "held"))
-        for hook, own in zip(hooks, split_models(together.frozen, len(hooks)), strict=True):
-            hook.frozen = own  # views, which pruning changes
-        return together
 
     def skip(self, steps: int) -> None:
         self.steps = steps
@@ -119,9 +109,9 @@ class PruneAndFreeze(StepHook):
 
     @torch.no_grad()
     def between_steps(self, params: ParamDict) -> None:
-        if self._hooks:
-            for hook, own in zip(self._hooks, split_models(params, len(self._hooks)), strict=True):
-                hook.between_steps(own)
+        if self.hooks:
+            for hook, of_model in zip(self.hooks, split_models(params, len(self.hooks)), strict=True):
+                hook.between_steps(of_model)
             return
         self.steps += 1
         if self.steps == self.prune_at:

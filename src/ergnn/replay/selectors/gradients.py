@@ -13,11 +13,10 @@ from itertools import islice
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ergnn.config.errors import InputError, check_choice
-from ergnn.engine.objective import FieldObjective, Objective, make_objective
+from ergnn.engine.objective import FieldObjective, Objective, ParamDict, make_objective
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 from ergnn.nn.layers import form_of, has_form
@@ -31,8 +30,8 @@ BLOCK_BYTES = 2**30
 """Maximum size of the gradients of a block of candidates; with more blocks, gradients are computed repeatedly."""
 
 Target = Literal["val", "train"]
-Values = Callable[[Tensor, Tensor], Tensor]
-"""``(logits [n, outputs], targets [n]) → one value per example, [n]``."""
+Values = Callable[[Objective, ParamDict], Tensor]
+"""``(objective, parameters) → one value per example, [n]``."""
 
 
 def first_layer_names(model: nn.Module, objective: Objective) -> list[str]:
@@ -67,19 +66,21 @@ def summed_gradient(model: nn.Module, examples: Examples, values: Values) -> Ten
     return torch.stack(sums).sum(0)
 
 
-def _chunks(examples: Examples) -> list[Examples]:
-    indices = torch.arange(len(examples), device=examples.nodes.device).split(CHUNK) if len(examples) else ()
-    return [examples[index] for index in indices]
+def _losses(objective: Objective, params: ParamDict) -> Tensor:
+    return objective.losses(params)
 
 
-def _values(model: nn.Module, examples: Examples, values: Values) -> Iterator[tuple[Tensor, list[Tensor]]]:
-    """Yield the values of a chunk of examples, and W1."""
-    for chunk in _chunks(examples):
-        objective = make_objective([model], [chunk])
+def _values(
+    model: nn.Module, examples: Examples, values: Values, all_params: bool = False
+) -> Iterator[tuple[Tensor, list[Tensor]]]:
+    """Yield the values of a chunk of examples, and W1 (or all parameters)."""
+    for index in torch.arange(len(examples), device=examples.nodes.device).split(CHUNK) if len(examples) else ():
+        objective = make_objective([model], [examples[index]])
         params = objective.parameters()
-        weights = [params[name].requires_grad_() for name in first_layer_names(model, objective)]
+        names = list(params) if all_params else first_layer_names(model, objective)
+        weights = [params[name].requires_grad_() for name in names]
         with torch.enable_grad():
-            of_examples = values(objective.logits(params), objective.targets)
+            of_examples = values(objective, params)
         yield of_examples, weights
 
 
@@ -112,33 +113,25 @@ class RepairedInfluence(Selector):
         return torch.stack([(g / g.norm().clamp(min=tiny)) @ goal for g in candidates])
 
 
-def _losses(logits: Tensor, targets: Tensor) -> Tensor:
-    return F.cross_entropy(logits, targets, reduction="none")
-
-
 @SELECTORS.register("gradient-norm", help="largest norm of the gradient of the node's loss (GraNd)")
 class GradientNorm(Selector):
     """Nodes with the largest ``‖∇_θ ℓ_v‖`` after training, over all parameters (GraNd, Paul et al., 2021)."""
 
     def score(self, context: SelectionContext) -> Tensor:
         norms = []
-        for chunk in _chunks(context.examples("train")):
-            objective = make_objective([context.model], [chunk])
-            params = {name: value.requires_grad_() for name, value in objective.parameters().items()}
-            with torch.enable_grad():
-                losses = objective.losses(params)
+        for losses, params in _values(context.model, context.examples("train"), _losses, all_params=True):
             for loss in losses:
-                grads = torch.autograd.grad(loss, list(params.values()), retain_graph=True, allow_unused=True)
+                grads = torch.autograd.grad(loss, params, retain_graph=True, allow_unused=True)
                 norms.append(torch.stack([grad.double().square().sum() for grad in grads if grad is not None]).sum())
         return torch.stack(norms).sqrt()
 
 
-def margins(logits: Tensor, _: Tensor, columns: Tensor, c: int) -> Tensor:
+def margins(objective: Objective, params: ParamDict, columns: Tensor, c: int) -> Tensor:
     """Compute the margin of class ``c`` over the task's other classes, its log-odds ``z_c − log Σ_{j≠c} exp z_j``.
 
     For two classes this is the difference of their logits; for one class, its logit.
     """
-    z = logits[:, columns]
+    z = objective.logits(params)[:, columns]
     if columns.numel() == 1:
         return z[:, 0]
     rest = torch.arange(columns.numel(), device=z.device) != c
@@ -155,10 +148,8 @@ class LinearizedRidge(Ridge):
 
     def kernel(self, context: SelectionContext, candidates: Tensor, others: Tensor) -> Tensor:
         columns = context.heads.columns(context.task.id, candidates.device)[0]
-        objective = make_objective([context.model], [_examples(context, candidates[:1])])
-        params = objective.parameters()
-        size = sum(params[name].numel() for name in first_layer_names(context.model, objective))
-        blocks = candidates.split(max(1, BLOCK_BYTES // (8 * size)))
+        (first,) = gradients(context.model, _examples(context, candidates[:1]), _losses)
+        blocks = candidates.split(max(1, BLOCK_BYTES // (8 * first.numel())))
         functions = range(columns.numel()) if columns.numel() > 2 else [columns.numel() - 1]
         kernels = []
         for c in functions:

@@ -105,8 +105,7 @@ class Influence(Selector):
         goal = gradient(target, params, torch.ones_like(target.weights))
         candidates = torch.arange(context.nodes.numel(), device=goal.device)
         replayed = torch.arange(candidates.numel(), trained.weights.numel(), device=goal.device)
-        automatic = self.rank is None and trained.linked and replayed.numel() > 0
-        sketched = replayed if automatic else None
+        sketched = replayed if self.rank is None and trained.linked and replayed.numel() else None
         curvature = Curvature(
             trained,
             params,

@@ -1,4 +1,7 @@
-"""Joint choice of nodes: the set from which kernel ridge regression best predicts the task's labels."""
+"""Joint choice of nodes: the set from which kernel ridge regression best predicts the task's labels.
+
+``s2-ridge`` and ``mf-s2`` need no model: they compare nodes by propagated features ``S^K X``.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,17 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import product
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ergnn.config.errors import check_at_least
+from ergnn.config.registry import inherit_options
+from ergnn.data.graph import Graph
+from ergnn.engine.propagation import propagate
+from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import Selection, SelectionContext, Selector
 
 TIE = 1e-9
@@ -24,6 +32,7 @@ RESTARTS = 8
 """Random starts of the search, if there are too many sets to try all."""
 RIDGE, SHARPNESS = 0.1, 4.0
 """λ, as a multiple of the mean of ``k(v, v)`` over the candidates, and τ."""
+HOPS = 2
 
 
 class RidgeProblem:
@@ -201,3 +210,54 @@ class Ridge(Selector):
         place = torch.isin(nodes, targets).nonzero().flatten()
         kernel = self.kernel(context, candidates, others)
         return RidgeProblem(kernel, context.task.targets(nodes), len(context.task.classes), place)
+
+
+def smoothed(graph: Graph, nodes: Tensor, hops: int = HOPS) -> Tensor:
+    """Compute ``(S^K X)_u / ‖(S^K X)_u‖`` with ``S = D̃^-½ (A + I) D̃^-½``, for the given nodes, as float64.
+
+    Rows of zeros stay zeros.
+    """
+    return F.normalize(propagate(graph, hops, nodes=nodes).double(), dim=1)
+
+
+@SELECTORS.register("s2-ridge", help="nodes from which ridge regression on S²X best predicts the task's labels")
+class SmoothedRidge(Ridge):
+    """The best set for ``k(u, v) = ⟨g_u, g_v⟩``, ``g_u = (S²X)_u / ‖·‖``.
+
+    Args:
+        hops: number of times S is applied.
+    """
+
+    @inherit_options(Ridge)
+    def __init__(self, *, hops: int = HOPS, **options: Any) -> None:
+        check_at_least(0, hops=hops)
+        super().__init__(**options)
+        self.hops = hops
+
+    def kernel(self, context: SelectionContext, candidates: Tensor, others: Tensor) -> Tensor:
+        vectors = smoothed(context.graph, torch.cat([candidates, others]), self.hops)
+        return (vectors[: candidates.numel()] @ vectors.T).unsqueeze(0)
+
+
+@SELECTORS.register("mf-s2", help="closest to the class mean of normalized S²X over train and val nodes (model-free)")
+class SmoothedMean(Selector):
+    """Nodes closest to ``c_l = 1/|T_l| Σ_{u∈T_l} g_u``, ``g_u = (S²X)_u / ‖·‖``, T the task's train and val nodes.
+
+    An ablation that separates the effect of the space of ``s2-ridge`` from that of its choice of a set.
+
+    Args:
+        hops: number of times S is applied.
+    """
+
+    def __init__(self, hops: int = HOPS) -> None:
+        check_at_least(0, hops=hops)
+        self.hops = hops
+
+    def score(self, context: SelectionContext) -> Tensor:
+        nodes, classes = context.labeled, context.labels
+        vectors, labels = smoothed(context.graph, nodes, self.hops), context.graph.y[nodes]
+        candidates = vectors[: context.nodes.numel()]
+        scores = candidates.new_empty(candidates.size(0))
+        for c in context.task.classes:
+            scores[classes == c] = -(candidates[classes == c] - vectors[labels == c].mean(0)).norm(dim=1)
+        return scores

@@ -1,4 +1,6 @@
-"""Coverage maximization (CM, CM*): the nodes with the fewest nodes of other classes nearby."""
+"""Selectors by distances, in feature or embedding space: the nodes closest to the mean of their class (mean of feature,
+MF and MF*), and those with the fewest nodes of other classes nearby (coverage maximization, CM and CM*).
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,52 @@ from ergnn.config.registry import inherit_options
 from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import Distance, Selection, SelectionContext, Selector, Space, best_per_class
 
+CHUNK = 8192
+"""Nodes per chunk of vectors for class means."""
 SAMPLE = 2000
 """Maximum number of nodes per side for the estimate of the distance quantile."""
 CUT_FROM = 1 << 20
 """Number of pairs from which counting stops early; below, all pairs are counted at once."""
 PARTS = 32
 """Chunks of the other classes' nodes; candidates are pruned after each chunk."""
+
+
+@SELECTORS.register("mf", help="closest to the class mean of features (mean of feature)")
+class FeatureMean(Selector):
+    """MF: closest to the mean of features of their class, the prototype ``c_l = 1/|S_l| Σ_{i∈S_l} x_i``.
+
+    Feature vectors are first scaled to length 1: among raw bags of words, the shortest are closest to the mean.
+
+    Args:
+        distance: ``euclidean`` or ``cosine``.
+        normalize: divide each vector by its length before the mean is computed.
+    """
+
+    space: Space
+
+    def __init__(self, distance: Distance = "euclidean", normalize: bool = True) -> None:
+        self.space = Space("feature", distance, normalize)
+
+    def score(self, context: SelectionContext) -> Tensor:
+        labels = context.labels
+        scores = torch.empty(labels.numel(), dtype=torch.float64, device=labels.device)
+        for c in context.task.classes:
+            members = (labels == c).nonzero().flatten()
+            parts = members.split(CHUNK)
+            sums = [self.space.vectors(context, context.nodes[part]).sum(0) for part in parts]
+            prototype = torch.stack(sums).sum(0, keepdim=True) / members.numel()
+            for part in parts:
+                vectors = self.space.vectors(context, context.nodes[part])
+                scores[part] = -self.space.distances(vectors, prototype).squeeze(1)
+        return scores
+
+
+@SELECTORS.register("mf*", aliases=("mf-star",), help="closest to the class mean of embeddings")
+class EmbeddingMean(FeatureMean):
+    """MF*: closest to the class mean of embeddings."""
+
+    def __init__(self, distance: Distance = "euclidean", normalize: bool = False) -> None:
+        self.space = Space("embedding", distance, normalize)
 
 
 @SELECTORS.register("cm", help="fewest nodes of other classes nearby, in feature space (coverage maximization)")

@@ -1,4 +1,4 @@
-"""Central nodes of the task's graph: those with the most neighbors, or the highest PageRank."""
+"""Selectors that read neither features nor the model: random nodes, most neighbors, highest PageRank."""
 
 from __future__ import annotations
 
@@ -15,6 +15,14 @@ TOLERANCE = 1e-12
 """Power iteration stops when the L1 norm of a change is below this."""
 DECIMALS = 9
 """Digits of ``n · p`` that are compared: nodes in equal positions tie, however their sums are rounded."""
+
+
+@SELECTORS.register("random", help="e training nodes of each class, drawn by seed")
+class Random(Selector):
+    """e training nodes of each class, drawn by seed."""
+
+    def score(self, context: SelectionContext) -> Tensor:
+        return torch.rand(context.nodes.numel(), generator=context.generator())
 
 
 @SELECTORS.register("degree", help="most edges in the task's graph")
