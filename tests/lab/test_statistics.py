@@ -1,6 +1,6 @@
 """Signed-rank tests and ranks against enumeration, SciPy and worked examples."""
 
-from itertools import combinations, product
+from itertools import product
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ergnn.config.errors import InputError
-from ergnn.lab.statistics import cliques, critical_difference, holm, paired_tests, pareto_front, rank, wilcoxon
+from ergnn.lab.statistics import critical_difference, holm, paired_tests, pareto_front, rank, wilcoxon
 
 
 def enumerated(differences: list[float]) -> float:
@@ -111,16 +111,6 @@ def test_methods_in_the_same_order_on_all_data_sets_differ_for_certain() -> None
 def test_incomplete_scores_are_refused(scores: dict[str, list[float]]) -> None:
     with pytest.raises(InputError, match="a ranking needs a finite score"):
         rank(scores)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=7, unique=True), st.integers(1, 30))
-def test_cliques_are_the_largest_groups_within_the_difference(ranks: list[int], difference: int) -> None:
-    places = sorted(ranks)
-    pairs = combinations(range(len(places)), 2)
-    groups = {(i, j) for i, j in pairs if places[j] - places[i] < difference}
-    largest = {g for g in groups if not any(o != g and o[0] <= g[0] and g[1] <= o[1] for o in groups)}
-    assert set(cliques(places, difference)) == largest
 
 
 @settings(max_examples=60, deadline=None)

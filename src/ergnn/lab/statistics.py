@@ -137,7 +137,6 @@ class Ranking:
             degrees of freedom; None for fewer than two data sets.
         difference: Nemenyi's critical difference ``q_α √(k(k+1)/6N)``; mean ranks that differ by less are not
             significantly different.
-        cliques: positions of the first and last method of each largest group without a significant difference.
     """
 
     names: Sequence[str]
@@ -146,11 +145,6 @@ class Ranking:
     chi2: float
     p: float | None
     difference: float
-    cliques: Sequence[tuple[int, int]]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON-compatible values."""
-        return {**vars(self), "cliques": [list(clique) for clique in self.cliques]}
 
 
 def rank(scores: Mapping[str, Sequence[float]], alpha: float = ALPHA) -> Ranking:
@@ -171,9 +165,8 @@ def rank(scores: Mapping[str, Sequence[float]], alpha: float = ALPHA) -> Ranking
     p = None
     if n > 1:  # all data sets agree if nothing is left
         p = float(stats.f.sf((n - 1) * chi2 / left, k - 1, (k - 1) * (n - 1))) if left > 1e-9 else 0.0
-    difference = critical_difference(k, n, alpha)
-    ranks = [float(means[i]) for i in order]
-    return Ranking([list(scores)[i] for i in order], ranks, n, chi2, p, difference, cliques(ranks, difference))
+    names, ranks = [list(scores)[i] for i in order], [float(means[i]) for i in order]
+    return Ranking(names, ranks, n, chi2, p, critical_difference(k, n, alpha))
 
 
 def critical_difference(methods: int, datasets: int, alpha: float = ALPHA) -> float:
@@ -184,20 +177,6 @@ def critical_difference(methods: int, datasets: int, alpha: float = ALPHA) -> fl
     """
     quantile = float(stats.studentized_range.ppf(1 - alpha, methods, np.inf)) / np.sqrt(2)
     return float(quantile * np.sqrt(methods * (methods + 1) / (6 * datasets)))
-
-
-def cliques(ranks: Sequence[float], difference: float) -> list[tuple[int, int]]:
-    """Return the first and last position of each largest group of sorted ranks that differ by less than a difference.
-
-    >>> cliques([1.0, 1.5, 2.2, 4.0], 1.0)
-    [(0, 1), (1, 2)]
-    """
-    groups: list[tuple[int, int]] = []
-    for first, low in enumerate(ranks):
-        last = max(i for i, value in enumerate(ranks) if value - low < difference)
-        if last > first and (not groups or last > groups[-1][1]):
-            groups.append((first, last))
-    return groups
 
 
 def pareto_front(costs: ArrayLike) -> list[bool]:

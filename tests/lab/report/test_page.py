@@ -97,7 +97,7 @@ def test_table_matches_the_store(page: str, store: Path) -> None:
 
 def test_unreliable_results_are_marked(page: str, rows: list[ResultRow]) -> None:
     leaky = [row for row in rows if row.is_leaky]
-    assert [(row.name, row.config["selector_options"]) for row in leaky] == [
+    assert [(row.name, row.first.config["selector_options"]) for row in leaky] == [
         ("ER-GAT · IM (target=test) (leaky)", {"target": "test"})
     ]
     assert all(row.name in page for row in rows)
@@ -109,7 +109,7 @@ def test_every_row_has_the_command_that_reproduces_it(page: str, rows: list[Resu
     assert len(rows) == len(configurations())
     again = [config_of(make_parser().parse_args(row.command.split()[1:])).resolved() for row in rows]
     assert sorted(map(command_of, again)) == sorted(map(command_of, configurations()))
-    assert [member_config(config) for config in again] == [row.config for row in rows]
+    assert [member_config(config) for config in again] == [row.first.config for row in rows]
     for row in rows:
         assert f"<code>{row.command}</code>" in page
 

@@ -1,12 +1,11 @@
-"""The results of ``ergnn compare``: tables by scenario and edges, figures, ``results.json`` and the HTML page."""
+"""The results of ``ergnn compare``: tables by scenario and edges, a figure, ``results.json`` and the HTML page."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +18,7 @@ from ergnn.lab.contenders import ROWS, Entry
 from ergnn.lab.report.tables import QUICK_MARK, Section, write_sections
 from ergnn.lab.statistics import ALPHA, PairedTest, Ranking, paired_tests, pareto_front, rank
 from ergnn.lab.store import machine_facts
-from ergnn.pages.figures import (
-    Drawing,
-    Point,
-    Scale,
-    Series,
-    dot_plot,
-    line_chart,
-    log_ticks,
-    look_of,
-    mark,
-    name_width,
-    panels,
-    text,
-    ticks,
-)
+from ergnn.pages.figures import Drawing, Point, Series, dot_plot, look_of, name_width, panels
 from ergnn.pages.page import render_page
 from ergnn.pages.table import NOTHING, Table, number
 
@@ -243,20 +228,15 @@ def _settings(settings: Mapping[str, Any]) -> str:
 
 GAP_TICKS = (-80, -40, -20, -10, -5, -1, 0, 1, 5, 10, 20, 40)
 """Possible ticks of differences in AA, in points."""
-Figures = dict[str, tuple[str, Drawing]]
-"""File name → caption and drawing."""
 
 
 def write_comparison(done: Compared, out: str | Path, command: str, quick: bool = False) -> list[Section]:
     """Write all files into a folder; return the sections of ``benchmark.txt``, one per scenario and kind of edges."""
     folder, groups = Path(out), groups_of(done.entries)
-    overview, figures = overview_of(groups), [figures_of(group) for group in groups]
-    for name, (_, drawing) in [item for one in (overview, *figures) for item in one.items()]:
-        drawing.save(folder / f"{name}.svg")
-    benchmark = [
-        replace(benchmark_section(group), figures=list(one.values()))
-        for group, one in zip(groups, figures, strict=True)
-    ]
+    figures = overview_of(groups)
+    for _, drawing in figures:
+        drawing.save(folder / "overview.svg")
+    benchmark = [benchmark_section(group) for group in groups]
     left_out = [f"{condition} is left out: {reason}" for condition, reason in done.left_out.items()]
     if left_out or quick:
         benchmark.append(Section("Notes", None, [QUICK_MARK] * quick + left_out))
@@ -269,7 +249,7 @@ def write_comparison(done: Compared, out: str | Path, command: str, quick: bool 
         write_sections(folder, name, named, command)
     write_file(folder / "results.json", json.dumps(_results(done, groups, command), ensure_ascii=False).encode())
     runs = [run for entry in done.entries for run in entry.runs]
-    shown = [Section("Overview", None, figures=list(overview.values()))] if overview else []
+    shown = [Section("Overview", None, figures=figures)] if figures else []
     page = render_page(
         "report.html",
         title="Methods compared at equal memory",
@@ -281,8 +261,8 @@ def write_comparison(done: Compared, out: str | Path, command: str, quick: bool 
     return benchmark
 
 
-def overview_of(groups: Sequence[Group]) -> Figures:
-    """The gap in AA of every method to ours, on every data set of every group."""
+def overview_of(groups: Sequence[Group]) -> list[tuple[str, Drawing]]:
+    """The gap in AA of every method to ours, on every data set of every group; no figure without any."""
     gaps: dict[str, dict[str, list[Point]]] = {}
     for group in groups:
         for (dataset, method), entry in group.finished.items():
@@ -293,9 +273,9 @@ def overview_of(groups: Sequence[Group]) -> Figures:
                 point = Point(0, gap, None, f"{method}, {dataset}: {gap:+.1f}", look)
                 gaps.setdefault(f"{group.scenario}, edges {group.edges}", {}).setdefault(method, []).append(point)
     if not gaps:
-        return {}
+        return []
     caption = f"AA of each method minus that of {RECOMMENDED}, one mark per data set (hollow: not ranked)"
-    return {"overview": (caption, _gap_chart(gaps, caption))}
+    return [(caption, _gap_chart(gaps, caption))]
 
 
 def _gap_chart(gaps: Mapping[str, Mapping[str, Sequence[Point]]], label: str) -> Drawing:
@@ -327,64 +307,9 @@ def _gap_chart(gaps: Mapping[str, Mapping[str, Sequence[Point]]], label: str) ->
     return panels(drawings, label=label, columns=len(drawings))
 
 
-def figures_of(group: Group) -> Figures:
-    """The ranks, and accuracy against seconds and memory, of methods that ran on all data sets of a group."""
-    name, figures = f"{group.scenario}-{group.edges}", {}
-    if group.ranking is not None:
-        caption = "Mean ranks at equal bytes"
-        figures[f"ranks-{name}"] = (caption, rank_diagram(group.ranking, label=f"{group.title}: {caption}"))
-    accuracies = {method: 100 * group.mean(method, "aa") for method in group.complete}
-    for cost, x_name in (("seconds", "seconds per run"), ("memory", "memory, share of the budget")):
-        costs = {method: group.mean(method, cost) for method in group.complete}
-        series = []
-        for method, value in accuracies.items():
-            tip = f"{method}: {value:.1f} %, {x_name} {costs[method]:.3g}"
-            look = _color(method) + ("" if method in group.pareto else " alt")
-            series.append(Series(method, look, [Point(costs[method], value, None, tip)]))
-        caption = f"Accuracy against {cost}; filled: on the Pareto front"
-        if series:
-            drawing = line_chart(
-                series,
-                label=f"{group.title}: {caption}",
-                x_name=x_name,
-                y_name="mean AA (%)",
-                x_ticks=log_ticks(list(costs.values())),
-                y_ticks=ticks(min(accuracies.values()), max(accuracies.values())),
-                log_x=True,
-                size=(410 + ceil(name_width(list(costs))), max(340, 15 * len(series) + 70)),
-            )
-            figures[f"{cost}-{name}"] = (caption, drawing)
-    return figures
-
-
 def _color(method: str) -> str:
     """The color of a method, without the look of variants."""
     return look_of(method.partition(":")[0]).partition(" ")[0]
-
-
-def rank_diagram(ranking: Ranking, *, label: str) -> Drawing:
-    """Draw mean ranks on an axis, the best left; a bar joins methods that are not significantly different (Nemenyi)."""
-    names, count = ranking.names, len(ranking.names)
-    side, step, top = 24 + name_width(names), 17, 64 + 7 * len(ranking.cliques)
-    width, rows = 2 * side + 420, ceil(count / 2)
-    sx = Scale(1, count, side + 20, side + 400)
-    elements = [f'<path class="zero" d="M{sx(1):.1f} 46H{sx(count):.1f}"/>']
-    for tick in range(1, count + 1, max(1, count // 10)):
-        elements.append(f'<path class="zero" d="M{sx(tick):.1f} 41V46"/>' + text(sx(tick), 36, str(tick), "tick mid"))
-    elements.append(text(4, 13, f"mean rank; critical difference {ranking.difference:.2f}", "name"))
-    critical = sx(1 + ranking.difference)
-    elements.append(f'<path class="zero" d="M{sx(1):.1f} 22H{critical:.1f}m0 -4v8M{sx(1):.1f} 18v8"/>')
-    for level, (first, last) in enumerate(ranking.cliques):
-        ends = f"M{sx(ranking.ranks[first]) - 4:.1f} {56 + 7 * level}H{sx(ranking.ranks[last]) + 4:.1f}"
-        elements.append(f'<g class="series c-all"><path class="line" d="{ends}"/></g>')
-    for i, (name, value) in enumerate(zip(names, ranking.ranks, strict=True)):
-        left = i < rows
-        y = top + step * (i if left else count - 1 - i) + 8
-        x, kind = (side, "label end") if left else (width - side, "label")
-        body = f'<path class="lead" d="M{sx(value):.1f} 46V{y:.1f}H{x + (4 if left else -4):.1f}"/>'
-        body += mark(sx(value), 46, 3.0, f"{name}: mean rank {value:.2f}") + text(x, y + 4, name, kind)
-        elements.append(f'<g class="series {look_of(name.partition(":")[0])}">{body}</g>')
-    return Drawing(width, top + step * rows + 10, label, "".join(elements))
 
 
 def _results(done: Compared, groups: Sequence[Group], command: str) -> dict[str, Any]:
@@ -399,7 +324,7 @@ def _results(done: Compared, groups: Sequence[Group], command: str) -> dict[str,
                 "scenario": group.scenario,
                 "edges": group.edges,
                 "recommended": RECOMMENDED,
-                "ranking": None if group.ranking is None else group.ranking.to_dict(),
+                "ranking": None if group.ranking is None else vars(group.ranking),
                 "tests": [test.to_dict() for test in group.tests.values()],
                 "pareto": sorted(group.pareto),
             }

@@ -134,7 +134,7 @@ def sweep(dataset: str, rows: Sequence[ResultRow]) -> Figures:
     backbone = main_backbone(rows)
     by_selector: dict[str, list[ResultRow]] = {}
     for row in rows:
-        if row.method == "replay" and row.backbone == backbone:
+        if row.first.method == "replay" and row.backbone == backbone:
             by_selector.setdefault(row.short_name, []).append(row)
     swept = [sorted(group, key=lambda row: row.per_class) for group in by_selector.values() if len(group) > 1]
     if not swept:
@@ -145,7 +145,7 @@ def sweep(dataset: str, rows: Sequence[ResultRow]) -> Figures:
         for group in swept
     ]
     for row in rows:
-        if row.method == "joint" and row.backbone == backbone:
+        if row.first.method == "joint" and row.backbone == backbone:
             fm = row.summary("fm")
             ends = [Point(e, 100 * fm.mean, None, f"{row.short_name}: {fm.text()}") for e in (sizes[0], sizes[-1])]
             series.append(Series(row.short_name, row.look, ends))

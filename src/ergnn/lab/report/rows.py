@@ -50,35 +50,24 @@ class ResultRow:
     runs: Sequence[StoredRun]
 
     @property
-    def config(self) -> dict[str, Any]:
-        return self.runs[0].config
-
-    @property
-    def dataset(self) -> str:
-        return self.runs[0].dataset
+    def first(self) -> StoredRun:
+        """The first run, from which all others differ in seed, class order and split only."""
+        return self.runs[0]
 
     @property
     def backbone(self) -> str:
         """The network, or the kind of walks if its input is embeddings."""
-        source = self.config.get("input", DEFAULTS["input"])
-        return self.runs[0].backbone if source == DEFAULTS["input"] else str(source)
-
-    @property
-    def method(self) -> str:
-        return self.runs[0].method
-
-    @property
-    def selector(self) -> str | None:
-        return self.runs[0].selector
+        source = self.first.config.get("input", DEFAULTS["input"])
+        return self.first.backbone if source == DEFAULTS["input"] else str(source)
 
     @property
     def per_class(self) -> int:
         """e; 1 if the method has no buffer."""
-        return self.runs[0].per_class or 1
+        return self.first.per_class or 1
 
     @property
     def is_image(self) -> bool:
-        return self.dataset in TABLE_4.datasets
+        return self.first.dataset in TABLE_4.datasets
 
     @property
     def is_leaky(self) -> bool:
@@ -87,21 +76,21 @@ class ResultRow:
     @property
     def reveals_labels(self) -> bool:
         """Whether the visible edges tell classes apart."""
-        return not self.is_image and reveals_labels(self.runs[0].edges, self.config.get("scenario"))
+        return not self.is_image and reveals_labels(self.first.edges, self.first.config.get("scenario"))
 
     @property
     def is_bound(self) -> bool:
-        return self.method in ("joint", "nearest-mean")
+        return self.first.method in ("joint", "nearest-mean")
 
     @cached_property
     def minimal(self) -> dict[str, Any]:
         """Settings without those that follow from protocol, scenario, backbone and method."""
-        base = {name: self.config[name] for name in DETERMINING if name in self.config}
+        base = {name: self.first.config[name] for name in DETERMINING if name in self.first.config}
         try:
             usual = member_config(RunConfig(**base).resolved())
         except ErgnnError:  # such as a data set of a package that is not installed
-            return dict(self.config)
-        return {**base, **{name: value for name, value in self.config.items() if value != usual.get(name)}}
+            return dict(self.first.config)
+        return {**base, **{name: value for name, value in self.first.config.items() if value != usual.get(name)}}
 
     @cached_property
     def special(self) -> dict[str, Any]:
@@ -114,19 +103,19 @@ class ResultRow:
     @property
     def short_name(self) -> str:
         """Short name for labels inside figures."""
-        name = self.selector or self.method
+        name = self.first.selector or self.first.method
         return ("no replay" if name == "finetune" else NAMES.get(name, name)) + self._options
 
     @property
     def name(self) -> str:
         """As in the paper: ``GAT``, ``ER-GAT · MF*``; options that the paper does not have in parentheses."""
-        backbone, method = NAMES.get(self.backbone, self.backbone), NAMES.get(self.method, self.method)
-        if self.method == "replay":
+        backbone, method = NAMES.get(self.backbone, self.backbone), NAMES.get(self.first.method, self.first.method)
+        if self.first.method == "replay":
             count = "" if self.per_class == 1 else f", e = {self.per_class}"
             return f"ER-{backbone} · {self.short_name}{count}{' (leaky)' * self.is_leaky}"
-        if self.method == "finetune":
+        if self.first.method == "finetune":
             return backbone + self._options
-        return method + f" · {backbone}" * (self.method != "nearest-mean") + self._options
+        return method + f" · {backbone}" * (self.first.method != "nearest-mean") + self._options
 
     @property
     def _options(self) -> str:
@@ -135,7 +124,7 @@ class ResultRow:
     @property
     def look(self) -> str:
         """Style class in figures, by selector or method; leaky rows are dotted."""
-        return look_of(self.selector or self.method) + (" leaky" if self.is_leaky else "")
+        return look_of(self.first.selector or self.first.method) + (" leaky" if self.is_leaky else "")
 
     @cached_property
     def matrices(self) -> list[AccuracyMatrix]:
@@ -153,14 +142,14 @@ class ResultRow:
 
     @property
     def paper(self) -> PaperResult | None:
-        return paper_result(**{**self.config, "selector": self.selector, "per_class": self.per_class})
+        return paper_result(**{**self.first.config, "selector": self.first.selector, "per_class": self.per_class})
 
     @cached_property
     def command(self) -> str:
         """The ``ergnn run …`` command that reproduces this row."""
         seeds, orders = {run.seed for run in self.runs}, {run.order for run in self.runs}
         first, last = min(seeds), max(seeds)
-        count = 1 if self.config.get("class_order") == "seeded" else max(orders) + 1
+        count = 1 if self.first.config.get("class_order") == "seeded" else max(orders) + 1
         return command_of(RunConfig(**self.minimal, seeds=last - first + 1, first_seed=first, orders=count))
 
     def by_member(self, name: str) -> dict[Member, float]:
@@ -198,21 +187,21 @@ def settings_of(rows: Sequence[ResultRow]) -> dict[str, dict[str, list[ResultRow
         settings.setdefault(_label(row), []).append(row)
 
     def place(label: str) -> tuple[int, bool, str]:
-        return -len(settings[label]), settings[label][0].runs[0].protocol != "paper", label
+        return -len(settings[label]), settings[label][0].first.protocol != "paper", label
 
     return {
-        label: {dataset: list(group) for dataset, group in groupby(settings[label], lambda row: row.dataset)}
+        label: {dataset: list(group) for dataset, group in groupby(settings[label], lambda row: row.first.dataset)}
         for label in sorted(settings, key=place)
     }
 
 
 def _label(row: ResultRow) -> str:
     """Format protocol, split and class order, then the settings that the protocol does not determine."""
-    scenario, order = row.config.get("scenario"), row.config.get("class_order", "natural")
+    scenario, order = row.first.config.get("scenario"), row.first.config.get("class_order", "natural")
     words = [
         *([f"scenario {scenario}"] if scenario else []),
-        f"{row.runs[0].protocol} protocol",
-        *([] if row.is_image else [f"{row.runs[0].edges} edges{' (reveal labels)' * row.reveals_labels}"]),
+        f"{row.first.protocol} protocol",
+        *([] if row.is_image else [f"{row.first.edges} edges{' (reveal labels)' * row.reveals_labels}"]),
         f"{' and '.join(sorted({run.split for run in row.runs}))} split",
         "shuffled class orders" if order in ("shuffled", "seeded") else f"{order} class order",
     ]
@@ -233,8 +222,8 @@ def main_backbone(rows: Sequence[ResultRow]) -> str:
 
 def base_rows(rows: Sequence[ResultRow]) -> list[ResultRow]:
     """Return the rows of one data set with the smallest e, and those without replay."""
-    fewest = min((row.per_class for row in rows if row.runs[0].per_class), default=1)
-    return [row for row in rows if row.runs[0].per_class in (None, fewest)]
+    fewest = min((row.per_class for row in rows if row.first.per_class), default=1)
+    return [row for row in rows if row.first.per_class in (None, fewest)]
 
 
 def dataset_order(name: str) -> tuple[int, str]:
@@ -245,12 +234,12 @@ def dataset_order(name: str) -> tuple[int, str]:
 def _row_order(row: ResultRow) -> tuple[Any, ...]:
     """Return the sort key of a row: baselines, ER rows by selector, our selectors, then references such as joint."""
     return (
-        dataset_order(row.dataset),
-        _place(row.method, METHODS),
-        row.method == "replay" and row.backbone != "gat",
+        dataset_order(row.first.dataset),
+        _place(row.first.method, METHODS),
+        row.first.method == "replay" and row.backbone != "gat",
         _place(row.backbone, BACKBONES),
         row.per_class,
-        _place(row.selector, SELECTORS),
+        _place(row.first.selector, SELECTORS),
         row.name,
     )
 

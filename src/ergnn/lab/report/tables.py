@@ -115,10 +115,10 @@ def evolution_table(rows: Sequence[tuple[str, ResultRow]]) -> Table:
 
 def sensitivity_table(rows: Sequence[tuple[str, ResultRow]]) -> Table:
     """Build the numbers of figure 3: FM against e, one line per name, and of joint training, which stores all nodes."""
-    sizes = sorted({row.per_class for _, row in rows if row.selector})
+    sizes = sorted({row.per_class for _, row in rows if row.first.selector})
     lines: dict[str, dict[int | None, str]] = {}
     for name, row in rows:
-        lines.setdefault(name, {})[row.per_class if row.selector else None] = row.summary("fm").text()
+        lines.setdefault(name, {})[row.per_class if row.first.selector else None] = row.summary("fm").text()
     body = [[name, *(line.get(size, NOTHING) for size in (*sizes, None))] for name, line in lines.items()]
     return Table(["FM, %", *(f"e = {size}" for size in sizes), "joint"], body)
 
@@ -129,9 +129,9 @@ def cost_table(rows: Sequence[ResultRow]) -> Table:
     for row in rows:
         seconds, nodes = sum(run.seconds for run in row.runs), sum(len(run.buffer_ids) for run in row.runs)
         peak = max(run.peak_memory_mb for run in row.runs)
-        stored = f"{nodes / len(row.runs):,.0f}" if row.selector else NOTHING
+        stored = f"{nodes / len(row.runs):,.0f}" if row.first.selector else NOTHING
         mean = seconds / len(row.runs)
-        body.append([row.name, row.dataset, f"{mean:.2f}", f"{seconds:.1f}", f"{peak:,.0f}", stored])
+        body.append([row.name, row.first.dataset, f"{mean:.2f}", f"{seconds:.1f}", f"{peak:,.0f}", stored])
     return Table(["row", "data set", "s per run", "s total", "peak MB", "stored nodes"], body)
 
 
