@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from math import ceil, floor, log10
 from pathlib import Path
 
 from benchmarks.measure import Measurement
 from ergnn.config.errors import InputError
-from ergnn.pages.figures import Drawing, Point, Series, line_chart, log_ticks, panels, ticks
+from ergnn.pages.figures import Drawing, Point, Series, line_chart, panels, ticks
 
 OURS, OTHER = "c-mf", "c-cm alt"
 """Looks of the lines."""
@@ -50,9 +52,14 @@ def _chart(name: str, rows: list[Measurement]) -> Drawing:
         label=f"time against {X_NAMES[name]}",
         x_name=X_NAMES[name],
         y_name=f"{'step' if is_log else 'task'} ({rows[0].unit})",
-        x_ticks=log_ticks(x_values) if is_log else x_values,
-        y_ticks=log_ticks(y_values) if is_log else ticks(0, max(y_values)),
+        x_ticks=powers_of_ten(x_values) if is_log else x_values,
+        y_ticks=powers_of_ten(y_values) if is_log else ticks(0, max(y_values)),
         log_x=is_log,
         log_y=is_log,
         size=(460, 300),
     )
+
+
+def powers_of_ten(values: Sequence[float]) -> list[float]:
+    """Return the powers of ten from below the smallest value to above the largest."""
+    return [10.0**power for power in range(floor(log10(min(values))), ceil(log10(max(values))) + 1)]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ergnn.config.errors import InputError
-from ergnn.pages.figures import Drawing, Point, Series, dot_plot, heat_map, line_chart, log_ticks, panels, spread, ticks
+from ergnn.pages.figures import Drawing, Point, Series, dot_plot, heat_map, line_chart, panels, spread, ticks
 
 
 def test_labels_are_ordered_and_do_not_overlap() -> None:
@@ -31,15 +31,6 @@ def test_ticks_are_round_and_cover(low: float, high: float) -> None:
     step = found[1] - found[0]
     np.testing.assert_allclose(np.diff(found), step)
     assert round(step / 10 ** np.floor(np.log10(step) + 1e-9)) in (1, 2, 5, 10)
-
-
-@pytest.mark.parametrize("values", [[3.0, 3.0], [0.02, 0.5], [1.0, 100_000.0], [0.0, 7.0], [0.0]])
-def test_log_ticks_are_round_and_cover(values: list[float]) -> None:
-    found = log_ticks(values)
-    assert len(found) >= 2
-    assert found[0] <= min(v for v in [*values, max(values) or 1.0] if v > 0)
-    assert found[-1] >= max(values)
-    assert found == sorted(found)
 
 
 def test_line_chart_draws_points_where_their_values_are() -> None:

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,6 @@ from torch import Tensor
 
 from ergnn.config.errors import InputError, check_at_least, check_choice
 from ergnn.config.imports import extra
-from ergnn.config.registry import name_of
 from ergnn.data.stream import Task
 from ergnn.engine.training import TaskProgress
 from ergnn.methods.base import LearnerView
@@ -70,11 +70,7 @@ class Callback:
 
 
 class EpochCallback(Callback):
-    """Calls a function after every epoch of every learner.
-
-    Args:
-        call: function of the :class:`~ergnn.engine.training.TaskProgress`.
-    """
+    """Calls a function of the :class:`~ergnn.engine.training.TaskProgress` after every epoch of every learner."""
 
     def __init__(self, call: Callable[[TaskProgress], object]) -> None:
         self.call = call
@@ -92,10 +88,8 @@ def call(callbacks: Sequence[Callback], hook: str, *args: Any) -> None:
 class Progress(Callback):
     """Shows a progress bar over the epochs of a task, then one line per finished task.
 
-    Shows nothing if standard error is not a terminal. Losses are never read, so the device is not synchronized.
-
-    Args:
-        console: rich console to draw on; by default standard error.
+    Draws on ``console``, a rich console, by default standard error, and shows nothing if it is not a terminal. Losses
+    are never read, so the device is not synchronized.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -237,7 +231,7 @@ class History(Recorder):
         self.tasks.append({"task": float(task.id), **metrics})
 
 
-class TensorBoard(Recorder):
+class TensorBoard(Recorder, AbstractContextManager["TensorBoard"]):
     """Writes TensorBoard event files to a folder; ``tensorboard --logdir FOLDER`` shows them.
 
     The step of ``loss`` is the epoch, counted over all tasks; the step of the metrics of :class:`Recorder` is the task,
@@ -259,9 +253,7 @@ class TensorBoard(Recorder):
             from torch.utils.tensorboard import SummaryWriter
 
             self._writer = SummaryWriter(str(self.folder))
-            names = {name: name_of(getattr(learner.config, name)) for name in ("backbone", "method")}
-            lines = [f"{key}: {value}" for key, value in {**learner.config.settings(), **names}.items()]
-            self._writer.add_text("settings", "  \n".join(lines))
+            self._writer.add_text("settings", repr(learner.config))
         super().on_task_begin(learner, task)
 
     def write_losses(self, learner: LearnerView, task: int, losses: list[tuple[int, float]]) -> None:
@@ -273,9 +265,6 @@ class TensorBoard(Recorder):
         for name, value in metrics.items():
             self._writer.add_scalar(name, value, task.id + 1)
         self._writer.flush()
-
-    def __enter__(self) -> TensorBoard:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()

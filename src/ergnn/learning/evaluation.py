@@ -39,11 +39,8 @@ def evaluate_stream(
 ) -> AccuracyMatrix:
     """Let a new learner observe every task of a stream, and score it on all tasks so far after each task.
 
-    Args:
-        learner: a learner that has not observed a task yet.
-        stream: the tasks and their metric.
-        split: the nodes to score on: ``train``, ``val`` or ``test``.
-        callbacks: see :mod:`ergnn.learning.callbacks`.
+    ``split`` has the nodes to score on: ``train``, ``val`` or ``test``. For callbacks see
+    :mod:`ergnn.learning.callbacks`.
     """
     return evaluate_streams([learner], [stream], split=split, callbacks=callbacks)[0]
 
@@ -298,13 +295,12 @@ def measures(records: Sequence[Record]) -> dict[str, float]:
     were all forgotten are left out.
     """
     accuracy = [_accuracy(record) for record in records]
-    learned = {number: known[number] for number, known in enumerate(accuracy) if number in known}
-    now = {update: score for update, score in (accuracy[-1] if records else {}).items() if update in learned}
+    now = {update: score for update, score in (accuracy[-1] if records else {}).items() if update in accuracy[update]}
     if not now:
         return {}
     _, right, total = map(sum, zip(*records[-1]["scores"], strict=True))
     return {
-        "pm": float(np.mean([learned[update] for update in now])),
+        "pm": float(np.mean([accuracy[update][update] for update in now])),
         "fm": forgetting(records)[-1] or 0.0,
         "aa": float(np.mean(list(now.values()))),
         "accuracy": right / total,

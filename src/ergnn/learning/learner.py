@@ -125,7 +125,6 @@ class Learner:
         """Return probabilities ``[n, classes]``, with columns as in :meth:`classes`.
 
         Args:
-            nodes: node ids.
             task: number of the task of the nodes; optional with ``head="growing"``.
             graph: graph of the nodes; by default that of the latest task.
         """
@@ -194,10 +193,8 @@ class Learner:
         """Return nodes whose labels would help most, best first; see :func:`ergnn.analytic.explain.choose`.
 
         Args:
-            count: number of nodes.
-            among: candidates; by default all nodes. Training nodes are left out.
+            among: candidates; by default all nodes of the graph. Training nodes are left out.
             by: ``variance``, ``margin`` or ``random``.
-            graph: graph of the nodes; by default that of the latest task.
         """
         graph, head, known = self._effects(graph)
         nodes = torch.arange(graph.num_nodes, device=graph.device) if among is None else among.to(graph.device).unique()

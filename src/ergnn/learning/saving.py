@@ -42,9 +42,7 @@ def save_learner(path: str | Path, config: LearnerConfig, state: dict[str, Any],
 def read_learner(path: str | Path, settings: dict[str, Any]) -> tuple[LearnerConfig, dict[str, Any], Graph | None]:
     """Read the configuration, the state, and the graph if the file has one.
 
-    Args:
-        path: the file.
-        settings: settings that replace the stored ones; those that were objects are required.
+    ``settings`` replace the stored ones; those that were objects are required.
     """
     if not Path(path).is_file():
         raise InputError(f"{path}: no such file")

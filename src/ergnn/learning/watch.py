@@ -148,9 +148,7 @@ def _distances(reference: Any, new: Any) -> Array:
 def fit_temperature(probabilities: Array, labels: Array) -> float:
     """The τ that minimizes the negative log-likelihood of ``softmax(τ log p)``; below 1, the model was overconfident.
 
-    Args:
-        probabilities: ``[n, classes]`` of nodes that were not used for training.
-        labels: the column of each node's class.
+    The probabilities ``[n, classes]`` are of nodes that were not used for training; a label is the column of a class.
     """
     _check(probabilities, labels)
     log = torch.from_numpy(np.log(np.maximum(probabilities, SMALLEST)))
@@ -167,10 +165,8 @@ def apply_temperature(probabilities: Array, temperature: float) -> Array:
 def expected_calibration_error(probabilities: Array, labels: Array, bins: int = BINS) -> tuple[float, list[list[Any]]]:
     """``ECE = Σ_b n_b/n |accuracy_b − confidence_b|`` and its bins.
 
-    The confidence of a node is its largest probability; bin b holds those in ``(b/B, (b+1)/B]``.
-
-    Returns:
-        The error, and ``[low, high, nodes, confidence, accuracy]`` of each bin that has nodes.
+    The confidence of a node is its largest probability; bin b holds those in ``(b/B, (b+1)/B]``, and is returned as
+    ``[low, high, nodes, confidence, accuracy]`` if it has nodes.
     """
     _check(probabilities, labels)
     confidence, right = probabilities.max(1), probabilities.argmax(1) == labels
@@ -187,9 +183,7 @@ def expected_calibration_error(probabilities: Array, labels: Array, bins: int = 
 def calibration(val: tuple[Array, Array], test: tuple[Array, Array]) -> dict[str, Any]:
     """Temperature on validation nodes, and calibration error on test nodes without and with it.
 
-    Args:
-        val: probabilities and columns of the true classes.
-        test: the same for other nodes.
+    ``val`` and ``test`` are the probabilities of the nodes and the columns of their classes.
     """
     temperature = fit_temperature(*val)
     error, bins = expected_calibration_error(*test)

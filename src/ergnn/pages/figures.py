@@ -179,24 +179,6 @@ def ticks(low: float, high: float, number: int = 5) -> list[float]:
     return [round(k * step, 10) + 0 for k in range(floor(low / step + 1e-9), ceil(high / step - 1e-9) + 1)]
 
 
-def log_ticks(values: Sequence[float]) -> list[float]:
-    """Return round numbers that cover the values: powers of ten, with 2 and 5 times them in a short range.
-
-    A value of 0 is drawn at the left end, half of the smallest positive value or less.
-
-    >>> log_ticks([3, 40]), log_ticks([0, 3000])
-    ([2.0, 5.0, 10.0, 20.0, 50.0], [1000.0, 2000.0, 5000.0])
-    """
-    positive = [value for value in values if value > 0] or [1.0]
-    low, high = min(positive) / (2 if min(values) <= 0 else 1), max(positive)
-    steps = (1, 2, 5) if high <= 100 * low else (1,)
-    powers = range(floor(log10(low)), ceil(log10(high)) + 1)
-    candidates = [float(f"{step}e{power}") for power in powers for step in steps]
-    first = max(tick for tick in candidates if tick <= low)
-    last = min(tick for tick in candidates if tick >= high and tick > first)
-    return [tick for tick in candidates if first <= tick <= last]
-
-
 def value_ticks(series: Sequence[Series], limits: tuple[float, float] = (-100.0, 100.0)) -> list[float]:
     """Return ticks of the y axis that cover all means and bars of median length; longer bars are cut."""
     means = [point.y for one in series for point in one.points]

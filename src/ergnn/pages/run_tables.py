@@ -55,9 +55,7 @@ def measure_table(result: Mapping[str, Any]) -> Table:
 def run_text(result: Mapping[str, Any]) -> str:
     """Format the output of ``ergnn run`` from the object that ``ergnn run --json`` prints.
 
-    Returns:
-        The configuration, the mean accuracy matrix, PM, FM and AA with their spread, the buffer, the costs, and notes;
-        at most 80 columns wide unless a name is longer.
+    It is at most 80 columns wide unless a name is longer.
     """
     blocks = [
         _heading(result),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from ergnn.config.errors import InputError, check_choice
+from ergnn.config.errors import check_choice
 
 FORMATS = {"text": "txt", "markdown": "md", "latex": "tex"}
 """Formats and the suffixes of their files."""
@@ -51,7 +51,7 @@ class Table:
     Args:
         header: column names.
         rows: cells: strings, integers or :class:`Cell`.
-        align: one letter per column, ``l``, ``c`` or ``r``; by default the first is left, the others right.
+        align: one letter per column, ``l`` or ``r``; by default the first is left, the others right.
         title: a line above the table; its caption in LaTeX.
         id: HTML only: the element's id.
 
@@ -69,16 +69,7 @@ class Table:
     id: str = ""
 
     def __post_init__(self) -> None:
-        columns = len(self.header)
-        if not columns:
-            raise InputError("a table needs at least one column")
-        for number, row in enumerate(self.rows):
-            if len(row) != columns:
-                raise InputError(f"table row {number} has {len(row)} cells; the header has {columns}")
-        align = self.align or "l" + "r" * (columns - 1)
-        if len(align) != columns or set(align) - set("lcr"):
-            raise InputError(f"align is {align!r}; it needs one of l, c, r for each of {columns} columns")
-        object.__setattr__(self, "align", align)
+        object.__setattr__(self, "align", self.align or "l" + "r" * (len(self.header) - 1))
         cells = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in self.rows]
         object.__setattr__(self, "rows", cells)
 
@@ -103,9 +94,8 @@ class Table:
         | :-- | --: |
         | mf\* | 21.88 |
         """
-        marks = {"l": ":--", "c": ":-:", "r": "--:"}
         rows = [[_escape_markdown(cell) for cell in row] for row in self._all]
-        rows.insert(1, [marks[letter] for letter in self.align])
+        rows.insert(1, [":--" if letter == "l" else "--:" for letter in self.align])
         lines = ["| " + " | ".join(row) + " |" for row in rows]
         return "\n".join([f"**{_escape_markdown(self.title)}**", "", *lines] if self.title else lines)
 
@@ -166,9 +156,8 @@ def number(value: float, scale: float = 100) -> str:
 
 
 def _pad(text: str, width: int, align: str) -> str:
-    space = width - cell_len(text)
-    left = {"l": 0, "c": space // 2, "r": space}[align]
-    return " " * left + text + " " * (space - left)
+    space = " " * (width - cell_len(text))
+    return text + space if align == "l" else space + text
 
 
 def _line(cells: Sequence[str], gap: str = "  ", bar: str = " │ ", edge: str = " ") -> str:

@@ -20,10 +20,7 @@ EPOCHS = 5
 def example_graph(*, per_class: int = 15, sparse: bool = False, seed: int = 0) -> Graph:
     """Create a random graph of 6 classes with self-loops and isolated nodes; class means are well separated.
 
-    Args:
-        per_class: number of nodes per class.
-        sparse: store features as CSR, about half of them zeros.
-        seed: seed of everything.
+    About half of the features are zeros if they are sparse.
     """
     generator = torch.Generator().manual_seed(seed)
     n = CLASSES * per_class

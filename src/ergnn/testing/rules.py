@@ -50,14 +50,9 @@ class Skipped(SkipTest):
 
 @dataclass(frozen=True)
 class Subject:
-    """The object under test.
+    """The object under test: its kind, its name in messages, and its registered name, if any.
 
-    Args:
-        kind: a key of :data:`KINDS`.
-        label: its name in messages.
-        factory: creates an instance.
-        name: its registered name, if any.
-        shared: results that several rules look at.
+    ``shared`` has results that several rules look at.
     """
 
     kind: str
@@ -75,12 +70,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Check:
-    """One rule of a contract. Call it with the arguments of :func:`check_selector` and its counterparts.
-
-    Attributes:
-        kind: ``selector``, ``backbone``, ``method`` or ``dataset``.
-        rule: text of the rule, also its string representation.
-    """
+    """One rule, as text, of a kind. Call it with the arguments of :func:`check_selector` and its counterparts."""
 
     kind: str
     rule: str

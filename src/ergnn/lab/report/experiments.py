@@ -163,9 +163,7 @@ def write_results(
 ) -> list[Section]:
     """Write tables, results and, if there are runs, the page of some experiments into a folder; return the tables.
 
-    Args:
-        cells: result of :func:`ergnn.lab.reproduce.reproduce` for the same experiments, options and runner.
-        command: the command, shown with the results.
+    ``cells`` are the result of :func:`ergnn.lab.reproduce.reproduce` for the same experiments, options and runner.
     """
     folder, written = runner.out, []
     results: dict[str, Any] = {

@@ -47,11 +47,8 @@ def stored_runs(store_path: str | Path) -> list[StoredRun]:
 def write_page(store_path: str | Path, out: str | Path, title: str | None = None, command: str = "") -> Path:
     """Write the page of a run store, or only its tables if the file is called ``.md``, ``.tex`` or ``.txt``.
 
-    Args:
-        store_path: the SQLite file, or the URL of a server; it must exist and contain at least one finished run.
-        out: output file.
-        title: title of the page; by default derived from its content.
-        command: command that computed the results, shown at the top.
+    The store is an SQLite file or the URL of a server; it must contain at least one finished run. ``command`` computed
+    the results, and is shown at the top.
     """
     runs, path = stored_runs(store_path), Path(out)
     formats = {f".{suffix}": format for format, suffix in FORMATS.items()}

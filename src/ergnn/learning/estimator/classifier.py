@@ -212,7 +212,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
                 f"such as {known[0]!r}; use one type"
             )
         known = list(dict.fromkeys([*known, *added.tolist()]))  # by class id, in the order of first occurrence
-        matrix = self.graph is None and _is_matrix(X)
+        matrix = self.graph is None and not (_is_graph(X) or isinstance(X, tuple))  # later calls have other nodes
         learner = self._new_learner(matrix) if first else self.learner_
         task = self._task(learner, graph, chosen, known, given, matrix)
         learner.observe(task, callbacks=self.callbacks or ())
@@ -293,14 +293,15 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         seed = self.random_state
         if not isinstance(seed, Integral):
             seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
-        settings = {name: _plain(getattr(self, name)) for name in OF_THE_CONFIG}
-        options = {name: _plain(getattr(self, name)) for name in OF_THE_METHOD if getattr(self, name) is not None}
+        given = {name: getattr(self, name) for name in (*OF_THE_CONFIG, *OF_THE_METHOD)}
+        given |= {name: value.item() for name, value in given.items() if isinstance(value, np.generic)}  # of searches
+        options = {name: value for name in OF_THE_METHOD if (value := given.pop(name)) is not None}
         known = {option.name for option in METHODS.options(self.method)} if isinstance(self.method, str) else set()
         usual = {"replay": "isolated" if matrix else "live", "scarce": "keep"}
         usual = {name: value for name, value in usual.items() if name in known}
         method = deepcopy(self.method)  # a method passed as an object starts from scratch with every fit
         chosen = {**usual, **(self.method_options or {}), **options}
-        config = LearnerConfig(**{**settings, "method": method, "seed": int(seed), "method_options": chosen})
+        config = LearnerConfig(**{**given, "method": method, "seed": int(seed), "method_options": chosen})
         return Learner(config)
 
     @staticmethod
@@ -323,24 +324,14 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         return Task(learner.num_tasks, graph, nodes, none, none, tuple(y[nodes].unique().tolist()), own_graph=matrix)
 
 
-def _plain(value: Any) -> Any:
-    """Convert a numpy number, as passed by grid searches, to a Python number."""
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def _is_graph(X: Any) -> bool:
     """Return whether X is a :class:`Graph` or a PyG ``Data``."""
     return isinstance(X, Graph) or hasattr(X, "edge_index")
 
 
-def _is_matrix(X: Any) -> bool:
-    """Return whether X is a matrix: its rows are nodes without edges, and later calls have different nodes."""
-    return not _is_graph(X) and not isinstance(X, tuple)
-
-
 def _split_tuple(X: Any) -> tuple[Any, Tensor, Tensor | None]:
     """Return the features, directed edges ``[2, m]`` and, if given, edge weights of a tuple or a matrix."""
-    if _is_matrix(X):
+    if not isinstance(X, tuple):
         return X, torch.empty(2, 0, dtype=torch.long), None
     if len(X) not in (2, 3):
         raise InputError(
