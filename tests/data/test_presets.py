@@ -39,7 +39,7 @@ def test_bags_of_words_are_row_normalized_by_default(tmp_path: Path) -> None:
 def test_a_graph_is_read_once_for_several_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     graphs: GraphCache = {}
     first = make_stream("cora", split="seeded", graphs=graphs).stream
-    monkeypatch.setattr("ergnn.data.presets.load_dataset", lambda *_, **__: pytest.fail("the graph was read again"))
+    monkeypatch.setattr("ergnn.data.presets.load_graph", lambda *_, **__: pytest.fail("the graph was read again"))
     again = make_stream("cora", split="seeded", split_seed=1, edges="seen", graphs=graphs).stream
     assert again[-1].graph.x is first[0].graph.x
     monkeypatch.undo()

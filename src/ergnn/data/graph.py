@@ -148,12 +148,12 @@ class Graph:
         for key in ("edge_index", "y"):
             if getattr(data, key, None) is None:
                 raise InputError(f"{name}: the PyG Data has no {key!r}; edge_index and y are needed")
+        x, y, weight = pyg_values(data, name)
+        assert y is not None
         masks = [getattr(data, f"{part}_mask", None) for part in ("train", "val", "test")]
         vectors = [mask for mask in masks if mask is not None and mask.dim() == 1]
         split = Split(*(mask.nonzero().flatten() for mask in vectors)) if len(vectors) == 3 else None
-        y, weight = pyg_labels(data, name), pyg_edge_weight(data)
-        x, edges = pyg_features(data, name), data.edge_index.long()
-        graph = cls(x, edges, y, name=name, public_split=split, edge_weight=weight).validate()
+        graph = cls(x, data.edge_index.long(), y, name=name, public_split=split, edge_weight=weight).validate()
         labeled = y[y != UNLABELED]
         if labeled.numel() and int(labeled.min()) > 0:
             start = int(labeled.min())
@@ -282,20 +282,21 @@ def check_homogeneous(data: Any, name: str) -> None:
         )
 
 
-def pyg_features(data: Any, name: str, warn: bool = True) -> Tensor:
-    """``x`` of a PyG ``Data``; without it, features that follow from the edges, and a warning that says so."""
-    if data.x is not None and data.x.size(1):
-        x: Tensor = data.x
-        return x
-    if warn:
-        warnings.warn(f"{name}: no features x; models read {DESCRIPTION}", UserWarning, stacklevel=3)
-    ids = [str(i) for i in range(data.num_nodes if data.y is None else len(data.y))]
-    return csr_tensor(structural_features(ids, data.edge_index.numpy(force=True))).to(data.edge_index.device)
+def pyg_values(data: Any, name: str, warn: bool = True) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Features, class ids and edge weights (floats) of a PyG ``Data``; None without labels or weights.
 
-
-def pyg_labels(data: Any, name: str) -> Tensor:
-    """``y`` of a PyG ``Data`` as class ids; numbers to predict and several labels per node are refused."""
-    y: Tensor = data.y
+    Without ``x``, features follow from the edges, and a warning says so. Numbers to predict and several labels per node
+    are refused.
+    """
+    x, y, weight = data.x, data.y, getattr(data, "edge_weight", None)
+    weight = weight if weight is None or weight.is_floating_point() else weight.float()
+    if x is None or not x.size(1):
+        if warn:
+            warnings.warn(f"{name}: no features x; models read {DESCRIPTION}", UserWarning, stacklevel=3)
+        ids = [str(i) for i in range(data.num_nodes if y is None else len(y))]
+        x = csr_tensor(structural_features(ids, data.edge_index.numpy(force=True))).to(data.edge_index.device)
+    if y is None:
+        return x, None, weight
     if y.dim() > 1 and y.size(1) > 1:
         raise InputError(
             f"{name}: y has shape {list(y.shape)}, several labels per node (multi-label), and ergnn predicts one class "
@@ -306,7 +307,7 @@ def pyg_labels(data: Any, name: str) -> Tensor:
             f"{name}: y is {y.dtype}, numbers to predict (regression), and ergnn predicts classes; pass integers, "
             "or data.y.long() if the values are whole"
         )
-    return y.reshape(-1).long()
+    return x, y.reshape(-1).long(), weight
 
 
 def warn_one_way(edge_index: Tensor, num_nodes: int, name: str) -> None:
@@ -344,9 +345,3 @@ def warn_dominant(graph: Graph) -> None:
             UserWarning,
             stacklevel=3,
         )
-
-
-def pyg_edge_weight(data: Any) -> Tensor | None:
-    """``edge_weight`` of a PyG ``Data`` as floats; None if there is none."""
-    weight = getattr(data, "edge_weight", None)
-    return weight if weight is None or weight.is_floating_point() else weight.float()

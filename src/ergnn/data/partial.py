@@ -86,14 +86,9 @@ def join_weights(first: Array | None, first_count: int, second: Array | None, se
 
 
 class ExtendedGraph:
-    """A graph with additional nodes and edges.
+    """A graph with additional nodes, whose numbers follow those of ``base``, and edges ``[2, m]``.
 
-    Args:
-        base: the graph.
-        ids: ids of the new nodes, whose numbers follow those of ``base``.
-        features: features of the new nodes, in the form of ``base``.
-        edges: ``[2, m]`` new sources and targets.
-        weights: weights of these edges, or None if all are 1.
+    Their ``features`` are in the form of ``base``; ``weights`` are those of the new edges, or None if all are 1.
     """
 
     def __init__(
@@ -128,12 +123,7 @@ class ExtendedGraph:
 
 @dataclass(frozen=True, eq=False)
 class LocalGraph:
-    """A subgraph; its nodes have local ids, those of the whole graph global ids.
-
-    Args:
-        graph: the subgraph; its last node is the empty one.
-        nodes: global ids of the other nodes.
-    """
+    """A subgraph, whose last node is the empty one; ``nodes`` are the numbers of the others in the whole graph."""
 
     graph: Graph
     nodes: Array
@@ -150,14 +140,9 @@ class LocalGraph:
 def read_subgraph(
     graph: PartialGraph, roots: Array, hops: int, limits: Limits, labels: tuple[Array, Array] | None = None
 ) -> LocalGraph:
-    """Read everything within ``hops`` of ``roots``.
+    """Read everything within ``hops`` of ``roots``, the nodes whose outputs are wanted.
 
-    Args:
-        graph: the graph.
-        roots: nodes whose outputs are wanted.
-        hops: radius.
-        limits: limit on the memory of the features.
-        labels: nodes whose labels are visible, and their classes; by default none.
+    ``limits`` are on the memory of the features; ``labels`` are nodes whose labels are visible, and their classes.
     """
     frontier = nodes = np.unique(roots)
     sources, targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]

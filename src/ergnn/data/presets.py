@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ergnn.config.errors import InputError, check_within
 from ergnn.data import splits
-from ergnn.data.datasets import DATASETS, LoadedGraph, load_dataset, storage
+from ergnn.data.datasets import DATASETS, LoadedGraph, load_graph, storage
 from ergnn.data.datasets.base import Dataset, PartedDataset, PublicSplitUnavailable, StreamDataset
 from ergnn.data.graph import Split
 from ergnn.data.scenarios import SIZES, assigned_stream, blurred_stream
@@ -94,7 +94,7 @@ def make_stream(
     key = repr((dataset, dataset_options or {}, loaded_split, storage.data_root(folder), bag_of_words))
     if key not in graphs:
         graphs.clear()  # one graph at a time
-        loaded = load_dataset(spec, loaded_split, folder)
+        loaded = load_graph(spec, split=loaded_split, root=folder)
         graphs[key] = spec, loaded._replace(graph=loaded.graph.row_normalized()) if bag_of_words else loaded
     spec, loaded = graphs[key]
     used = split if sizes is not None or split in ("validation", "folds", "tuned") else loaded.split

@@ -44,7 +44,7 @@ def assigned_stream(
         labeled |= (task_of_node == i) & torch.isin(graph.y, torch.tensor(classes, dtype=torch.long))
     bare = replace(graph, y=torch.where(labeled, graph.y, UNLABELED), public_split=None)
     views = edge_views(bare, task_of_node, len(split_tasks), edges)
-    tasks = [Task(i, views[i], s.train, s.val, s.test, classes) for i, (s, classes) in enumerate(split_tasks)]
+    tasks = [Task(i, views[i], **vars(split), classes=classes) for i, (split, classes) in enumerate(split_tasks)]
     return TaskStream(tasks, name=graph.name, metric=metric)
 
 
@@ -52,8 +52,8 @@ def _split_task(graph: Graph, nodes: Tensor, sizes: Sizes, seed: int, task: int)
     """Return the split of a task's nodes, and its classes: those with training nodes."""
     public = graph.public_split
     if public is not None:
-        in_task = [ids[torch.isin(ids, nodes)] for ids in (public.train, public.val, public.test)]
-        classes = graph.y[in_task[0]].unique()
+        in_task = public.apply(lambda ids: ids[torch.isin(ids, nodes)])
+        classes = graph.y[in_task.train].unique()
     else:
         classes, counts = graph.y[nodes][graph.y[nodes] != UNLABELED].unique(return_counts=True)
         classes = classes[torch.tensor([sizes.fit(int(c)) for c in counts], dtype=torch.bool)]
@@ -65,7 +65,7 @@ def _split_task(graph: Graph, nodes: Tensor, sizes: Sizes, seed: int, task: int)
         )
     chosen = tuple(classes.tolist())
     if public is not None:
-        return Split(*(ids[torch.isin(graph.y[ids], classes)] for ids in in_task)), chosen
+        return in_task.apply(lambda ids: ids[torch.isin(graph.y[ids], classes)]), chosen
     return sizes.draw(graph.y, seed, classes=chosen, nodes=nodes), chosen
 
 
@@ -118,13 +118,9 @@ def blurred_stream(
     """Create a stream whose class shares drift: the tasks are steps of arrival, not groups of classes.
 
     The task of every labeled node is drawn by :func:`class_shares`, training nodes first. The other nodes are drawn
-    among the tasks in which their class has training nodes. Every node is in one task.
-
-    Args:
-        graph, classes_per_task, num_tasks, class_order, order_seed, edges, metric: see
-            :meth:`TaskStream.from_classes`; there are as many tasks as groups of classes.
-        split: training, validation and test nodes of all tasks.
-        seed: seed of the draw.
+    among the tasks in which their class has training nodes. Every node is in one task. ``split`` are the nodes of all
+    tasks, and ``seed`` that of the draw; other arguments are those of :meth:`TaskStream.from_classes`, and there are as
+    many tasks as groups of classes.
     """
     classes = len(graph.class_names) if graph.class_names else graph.num_classes
     tasks = len(class_groups(graph.name, list(range(classes)), classes_per_task, num_tasks))

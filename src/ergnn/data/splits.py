@@ -179,7 +179,14 @@ def parse_sizes(text: str) -> Sizes | None:
 
 def given(train: Any, val: Any, test: Any, *, num_nodes: int) -> Split:
     """Create a checked split from node ids or boolean masks (tensors, arrays or lists)."""
-    return check_split(Split(*(_ids(part, num_nodes) for part in (train, val, test))), num_nodes)
+    parts = [torch.as_tensor(part) for part in (train, val, test)]
+    for i, ids in enumerate(parts):
+        if ids.dtype == torch.bool and ids.numel() != num_nodes:
+            raise InputError(f"a mask has {ids.numel()} entries; the graph has {num_nodes} nodes")
+        if ids.is_floating_point() and ids.numel():
+            raise InputError(f"node ids must be integers or a boolean mask; got {ids.dtype}")
+        parts[i] = ids.nonzero().flatten() if ids.dtype == torch.bool else ids.long()
+    return check_split(Split(*parts), num_nodes)
 
 
 def check_split(split: Split, num_nodes: int, name: str = "split") -> Split:
@@ -205,17 +212,6 @@ def check_split(split: Split, num_nodes: int, name: str = "split") -> Split:
                 )
         owner[part] = ids
     return split
-
-
-def _ids(part: Any, num_nodes: int) -> Tensor:
-    ids = torch.as_tensor(part)
-    if ids.dtype == torch.bool:
-        if ids.numel() != num_nodes:
-            raise InputError(f"a mask has {ids.numel()} entries; the graph has {num_nodes} nodes")
-        return ids.nonzero().flatten()
-    if ids.is_floating_point() and ids.numel():
-        raise InputError(f"node ids must be integers or a boolean mask; got {ids.dtype}")
-    return ids.long()
 
 
 def _classes(y: Tensor) -> list[int]:

@@ -42,12 +42,7 @@ def identity_features(ids: Sequence[str]) -> scipy.sparse.csr_matrix:
 
 
 def structural_features(ids: Sequence[str], edge_index: Array) -> scipy.sparse.csr_matrix:
-    """Features of all nodes of a graph, ``[n, WIDTH]``.
-
-    Args:
-        ids: one text per node, whose hash is its identity.
-        edge_index: ``[2, m]``, source and target of each edge; loops and duplicates do not count.
-    """
+    """Features of all nodes of a graph, ``[n, WIDTH]``; loops and duplicate edges do not count."""
     source, target = edge_index[:, edge_index[0] != edge_index[1]]
     adjacency = scipy.sparse.csr_matrix((np.ones(len(source)), (target, source)), (len(ids), len(ids)))
     adjacency.data[:] = 1
@@ -71,13 +66,10 @@ def features_of(graph: PartialGraph, nodes: Array) -> Any:
 
 
 def _shape_features(near: Any, adjacency: Any, degree: Array, degrees: Array) -> Array:
-    """Columns of degree and returning walks.
+    """Columns of degree and returning walks of some nodes.
 
-    Args:
-        near: the rows of some nodes in ``adjacency``.
-        adjacency: 1 for each edge, by target and source, of these nodes and their neighbors.
-        degree: of these nodes.
-        degrees: of the rows of ``adjacency``.
+    ``adjacency`` has a 1 for each edge, by target and source, of these nodes and their neighbors, whose ``degrees`` are
+    those of its rows; ``near`` are the rows of these nodes, and ``degree`` their degrees.
     """
     step = near.multiply(np.round(UNIT / np.maximum(degrees, 1)) / UNIT).tocsr()
     paths = [step.sum(1), (step @ adjacency).multiply(step).sum(1)]

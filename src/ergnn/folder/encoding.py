@@ -99,10 +99,7 @@ def _names(nodes: NodeTable) -> tuple[str, ...]:
 def fitted_state(graph: StoredGraph, state: Mapping[str, Any], refit: bool) -> dict[str, Any]:
     """Return what the state of a version gains from the nodes of its graph: the encoder, and the values of categories.
 
-    Args:
-        graph: the graph as stored.
-        state: the state so far, with ``kinds`` and ``values``.
-        refit: whether scales follow the data; otherwise those of the state are kept.
+    With ``refit``, scales follow the data; otherwise those of the state are kept.
     """
     if not state.get("kinds"):
         return {}

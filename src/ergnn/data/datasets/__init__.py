@@ -31,31 +31,31 @@ class LoadedGraph(NamedTuple):
 
 
 def load_graph(
-    name: str, *, split: str = "auto", root: str | Path | None = None, dataset_options: dict[str, Any] | None = None
+    name: str | Dataset,
+    *,
+    split: str = "auto",
+    root: str | Path | None = None,
+    dataset_options: dict[str, Any] | None = None,
 ) -> LoadedGraph:
     """Load a data set by name.
 
     Args:
-        name: a name in ``DATASETS``.
+        name: a name in ``DATASETS``, or a data set.
         split: ``public`` requires the public split and raises :class:`PublicSplitUnavailable` if it is unavailable;
             ``seeded`` does not need it, so a bundled graph is enough; ``auto`` uses the public split if available, and
             otherwise sets ``note`` (data sets of OGB: the seeded split).
         root: folder with the raw files; by default ``ERGNN_DATA``. It is never written to.
         dataset_options: options of the data set, e.g. ``fold=3`` for ``wikics``.
     """
-    return load_dataset(DATASETS.create(name, **(dataset_options or {})), split, None if root is None else Path(root))
-
-
-def load_dataset(dataset: Dataset, split: str, root: Path | None) -> LoadedGraph:
-    """Load the graph of a data set; see :func:`load_graph`."""
+    dataset = name if isinstance(name, Dataset) else DATASETS.create(name, **(dataset_options or {}))
     check_choice("split", split, ("auto", "public", "seeded"))
-    used = dataset.default_split if split == "auto" else split
+    used, folder = dataset.default_split if split == "auto" else split, None if root is None else Path(root)
     try:
-        return LoadedGraph(dataset.load(used, root), used, "")
+        return LoadedGraph(dataset.load(used, folder), used, "")
     except PublicSplitUnavailable as error:
         if split != "auto":
             raise
         reason = str(error)
         if isinstance(error.__cause__, NotDownloaded):  # expected with bundled graphs: one short line is enough
             reason = "the public one is missing (--download gets it)"
-        return LoadedGraph(dataset.load("seeded", root), "seeded", f"using a seeded split: {reason}")
+        return LoadedGraph(dataset.load("seeded", folder), "seeded", f"using a seeded split: {reason}")

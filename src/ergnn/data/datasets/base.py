@@ -90,7 +90,12 @@ class Dataset(ABC):
 
     def location(self, root: Path | None = None) -> str:
         """Return the location of the files, as text for ``ergnn datasets``."""
-        return storage.location(self.find(root), root)
+        folder, base = self.find(root), storage.data_root(root)
+        if folder is None:
+            return "missing"
+        if base is None or not folder.is_relative_to(base):
+            return "in the cache"
+        return f"in {storage.DATA_VARIABLE}" if root is None else f"in {root}"
 
     @property
     def num_tasks(self) -> int:
@@ -140,15 +145,12 @@ class StreamDataset(Dataset):
 
 
 class PartedDataset(Dataset):
-    """A graph whose tasks are its parts, domains or periods of time, instead of groups of classes.
-
-    Attributes:
-        num_tasks: number of parts.
-    """
+    """A graph whose tasks are its ``num_tasks`` parts, domains or periods of time, instead of groups of classes."""
 
     scenarios = ("domain",)
     default_split = "seeded"
     num_tasks = 1
+    part_sizes: ClassVar[tuple[int, ...]] = ()
 
     def load(self, split: str, root: Path | None = None) -> Graph:
         if split == "public":
@@ -159,9 +161,9 @@ class PartedDataset(Dataset):
         """Read the graph."""
         raise NotImplementedError
 
-    @abstractmethod
     def parts(self) -> Tensor:
-        """Return the part of each node of the graph that was loaded, from 0."""
+        """Return the part of each node of the graph that was loaded, from 0; by default, parts follow one another."""
+        return torch.repeat_interleave(torch.arange(self.num_tasks), torch.tensor(self.part_sizes))
 
     def shuffled_order(self, seed: int) -> list[int]:
         """Return an order of the parts by seed."""

@@ -35,6 +35,7 @@ class Twitch(PartedDataset):
     folder = "musae_twitch"
     raw_files = tuple(f"{language}.npz" for language in LANGUAGES)
     num_tasks = len(LANGUAGES)
+    part_sizes = tuple(LANGUAGES.values())
 
     def read(self, root: Path | None) -> Graph:
         from torch_geometric.io import read_npz
@@ -42,9 +43,6 @@ class Twitch(PartedDataset):
         folder = self.find_or_raise(root)
         graphs = [with_compact_x(Graph.from_pyg(read_npz(str(folder / file)))) for file in self.raw_files]
         return join_graphs(graphs, self.name, self.class_names).validate()
-
-    def parts(self) -> Tensor:
-        return torch.repeat_interleave(torch.arange(self.num_tasks), torch.tensor(list(LANGUAGES.values())))
 
 
 @DATASETS.register("citation-domains")
@@ -64,6 +62,7 @@ class CitationDomains(PartedDataset):
     bag_of_words = False
     classes_per_task = 7
     num_tasks = len(DOMAINS)
+    part_sizes = tuple(domain.nodes for domain in DOMAINS)
 
     def read(self, root: Path | None) -> Graph:
         graphs = []
@@ -77,9 +76,6 @@ class CitationDomains(PartedDataset):
     def location(self, root: Path | None = None) -> str:
         locations = [domain().location(root) for domain in DOMAINS]
         return next((location for location in locations if "missing" in location), locations[-1])
-
-    def parts(self) -> Tensor:
-        return torch.repeat_interleave(torch.arange(4), torch.tensor([domain.nodes for domain in DOMAINS]))
 
     def shuffled_order(self, seed: int) -> list[int]:
         """Return the natural order, rotated by ``seed`` domains."""

@@ -133,7 +133,11 @@ class PygDataset(Dataset):
             if bool((source == target).any()):  # layers add their own self-loops
                 data.edge_index = data.edge_index[:, source != target]
             graph = replace(Graph.from_pyg(data, self.name), class_names=self.class_names)
-        return _with_csr_edges(graph) if self.csr else with_compact_x(graph)
+        if not self.csr:
+            return with_compact_x(graph)
+        source, target = graph.edge_index
+        col = source.int()[torch.argsort(target, stable=True)]
+        return replace(graph, edge_index=CsrEdges(pointers(target, graph.num_nodes), col))
 
 
 class CoauthorDataset(PygDataset):
@@ -274,9 +278,3 @@ class OgbDataset(PygDataset):
 
     def _loader(self) -> Any:
         return getattr(extra("ogb.nodeproppred", "ogb", f"reading {self.name}"), self.loader)
-
-
-def _with_csr_edges(graph: Graph) -> Graph:
-    source, target = graph.edge_index
-    col = source.int()[torch.argsort(target, stable=True)]
-    return replace(graph, edge_index=CsrEdges(pointers(target, graph.num_nodes), col))

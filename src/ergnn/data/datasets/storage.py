@@ -67,16 +67,6 @@ def not_found(name: str, folder: str, files: tuple[str, ...], root: Path | None)
     return f"{name}: {where} ({files[0]}{more})"
 
 
-def location(folder: Path | None, root: Path | None) -> str:
-    """Describe the location of files for ``ergnn datasets``."""
-    base = data_root(root)
-    if folder is None:
-        return "missing"
-    if base is None or not folder.is_relative_to(base):
-        return "in the cache"
-    return f"in {DATA_VARIABLE}" if root is None else f"in {root}"
-
-
 def probe(url: str) -> None:
     """Raise an ``OSError`` within seconds if a host is unreachable; PyG's download waits for minutes."""
     with suppress(HTTPError):  # any HTTP response proves that the host is reachable

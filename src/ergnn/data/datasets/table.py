@@ -21,14 +21,8 @@ if TYPE_CHECKING:
 
 
 class Collection(NamedTuple):
-    """Data sets that one loader reads.
-
-    Args:
-        loader: name of the loader, see :class:`PygDataset`.
-        folder: folder of a data set; ``{}`` is its name in the collection.
-        files: its raw files; ``{}`` is that name in lower case.
-        base: base class.
-    """
+    """Data sets that one loader reads, see :class:`PygDataset`: in ``folder`` and ``files``, ``{}`` is the name of a
+    data set in the collection (in ``files``, in lower case)."""
 
     loader: str
     folder: str
@@ -45,16 +39,8 @@ class Collection(NamedTuple):
         aliases: tuple[str, ...] = (),
         **more: Any,
     ) -> type[PygDataset]:
-        """Register a data set.
-
-        Args:
-            name, title: its names, see :class:`Dataset`.
-            key: its name in the collection.
-            counts: numbers of nodes, features, classes and undirected edges.
-            help: one line for lists.
-            aliases: other names.
-            more: other attributes of the class.
-        """
+        """Register a data set: its names, the name in the collection (``key``), the counts of nodes, features, classes
+        and undirected edges, one line for lists, and other attributes of its class."""
         facts = {
             "__doc__": help,
             "name": name,

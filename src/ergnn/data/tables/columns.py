@@ -61,13 +61,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class ColumnRoles:
-    """Roles of a table's columns.
-
-    Args:
-        names: column of each role.
-        features: feature columns.
-        single: whether a single feature column may hold a list or sparse text per node.
-    """
+    """The column of each role, and feature columns; a ``single`` one may hold a list or sparse text per node."""
 
     names: dict[str, str]
     features: tuple[str, ...] = ()
@@ -118,7 +112,14 @@ def find_node_columns(
     free = [n for n in names if n not in {*roles.values(), *index} and n.strip() not in columns.ignore]
     single = [n for n in free if n.strip().lower() == FEATURES]
     if columns.features is not None:
-        chosen = [n for want in columns.features for n in _matching(want, [*single, *free], names, where)]
+        chosen, free = [], list(dict.fromkeys([*single, *free]))
+        for want in columns.features:
+            matches = [n for n in free if n.strip() == want.strip()] or [
+                n for n in free if fnmatchcase(n.strip(), want)
+            ]
+            if not matches:
+                raise FormatError(f"{where}: no column {truncate(want)} that could be a feature{_present(names, want)}")
+            chosen += matches
         single = chosen if len(chosen) == 1 else []
     else:
         chosen = [n for n in free if n.strip().lower().startswith(PREFIX)]
@@ -134,13 +135,6 @@ def find_node_columns(
 def _hint(role: str) -> str:
     option = f"--{role}-column, or in Python " if role in TEXTS and role != "domain" else ""
     return f"name it with {option}Columns({role}=…)"
-
-
-def _matching(want: str, free: Sequence[str], names: Sequence[str], where: object) -> list[str]:
-    matches = [n for n in free if n.strip() == want.strip()] or [n for n in free if fnmatchcase(n.strip(), want)]
-    if not matches:
-        raise FormatError(f"{where}: no column {truncate(want)} that could be a feature{_present(names, want)}")
-    return list(dict.fromkeys(matches))
 
 
 def check_known(names: Iterable[str], known: Sequence[str], needed: Sequence[str], where: object) -> None:

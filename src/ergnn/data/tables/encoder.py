@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,7 @@ MAX_VALUES = 200
 """Values of a category with a column of their own, the most frequent first; the rest are "other"."""
 SHARES = 16
 """Shares of values are rounded to multiples of 1/16: few updates change them."""
-MONTHS, WEEKDAYS = 12, 7
+CALENDAR = {"month": 12, "weekday": 7}
 DAYS_TO_MONDAY = 3
 """1970-01-01 was a Thursday."""
 
@@ -39,17 +39,14 @@ class FittedColumn(ColumnKind):
     @property
     def names(self) -> list[str]:
         """Names of its features."""
-        if self.kind == "category":
-            return [*(f"{self.name}={text}" for _, text, _ in self.values), f"{self.name}=other"]
+        ends = [f"={text}" for _, text, _ in self.values] + ["=other"] * (self.kind == "category")
         if self.kind == "text":
-            return [f"{self.name}#{i}" for i in range(TEXT_WIDTH)]
-        if self.scale is None:
-            return [self.name] * (self.kind == "word")
-        names = [self.name, *([f"{self.name} missing"] if self.scale.missing else [])]
+            ends = [f"#{i}" for i in range(TEXT_WIDTH)]
+        elif self.kind in ("word", "number", "date"):
+            ends = ["", *[" missing"] * (self.scale is not None and self.scale.missing)]
         if self.kind == "date":
-            names += [f"{self.name} month={i + 1}" for i in range(MONTHS)]
-            names += [f"{self.name} weekday={i + 1}" for i in range(WEEKDAYS)]
-        return names
+            ends += [f" {unit}={i + 1}" for unit, count in CALENDAR.items() for i in range(count)]
+        return [self.name + end for end in ends]
 
     def features(self, codes: np.ndarray) -> np.ndarray:
         """Return the features of some codes, ``[n, names]``; not for text."""
@@ -62,10 +59,10 @@ class FittedColumn(ColumnKind):
         out = self.scale.apply(codes)
         if self.kind == "date":
             days = np.floor(np.nan_to_num(codes)).astype("datetime64[D]")
-            month = days.astype("datetime64[M]").astype(int) % MONTHS
-            weekday = (days.astype(int) + DAYS_TO_MONDAY) % WEEKDAYS
-            parts = [np.eye(MONTHS)[month] - 1 / MONTHS, np.eye(WEEKDAYS)[weekday] - 1 / WEEKDAYS]
-            out = np.concatenate([out, *(np.where(np.isnan(codes)[:, None], 0.0, part) for part in parts)], 1)
+            since_january, since_monday = days.astype("datetime64[M]").astype(int), days.astype(int) + DAYS_TO_MONDAY
+            for passed, count in zip((since_january, since_monday), CALENDAR.values(), strict=True):
+                one = np.eye(count)[passed % count] - 1 / count
+                out = np.concatenate([out, np.where(np.isnan(codes)[:, None], 0.0, one)], 1)
         return out
 
     def describe(self) -> str:
@@ -105,13 +102,12 @@ class Encoder:
         """Choose the parameters from the codes of all rows; see :class:`~ergnn.data.tables.kinds.Codes`."""
         columns, codes = [], iter(numbers.T)
         for kind in kinds:
-            fitted = FittedColumn(kind.name, kind.kind, kind.why)
+            fitted: dict[str, Any] = {}
             if kind.kind == "category":
-                frequent, other = _frequent(next(codes), values.get(kind.name, {}))
-                fitted = replace(fitted, values=frequent, other=other)
+                fitted["values"], fitted["other"] = _frequent(next(codes), values.get(kind.name, {}))
             elif kind.kind in CODED:
-                fitted = replace(fitted, scale=Scale.fit(next(codes)))
-            columns.append(fitted)
+                fitted["scale"] = Scale.fit(next(codes))
+            columns.append(FittedColumn(kind.name, kind.kind, kind.why, **fitted))
         return cls(tuple(columns))
 
     @property
@@ -164,11 +160,10 @@ class Encoder:
 
     @classmethod
     def from_json(cls, columns: Sequence[Mapping[str, Any]]) -> Encoder:
-        def restored(column: Mapping[str, Any]) -> FittedColumn:
-            scale = None if column["scale"] is None else Scale(**column["scale"])
-            return FittedColumn(**{**column, "scale": scale, "values": tuple(map(tuple, column["values"]))})
+        def restored(scale: Any, values: Any, **column: Any) -> FittedColumn:
+            return FittedColumn(**column, scale=scale and Scale(**scale), values=tuple(map(tuple, values)))
 
-        return cls(tuple(map(restored, columns)))
+        return cls(tuple(restored(**column) for column in columns))
 
 
 def _frequent(codes: np.ndarray, values: Mapping[float, str]) -> tuple[tuple[tuple[float, str, float], ...], float]:

@@ -96,13 +96,7 @@ def check_kinds(told: Mapping[str, str]) -> None:
 
 
 def decide_kinds(columns: Mapping[str, Any], told: Mapping[str, str], where: object) -> tuple[ColumnKind, ...]:
-    """Decide the kind of each column of a table, unless ``told`` names it.
-
-    Args:
-        columns: Arrow columns by name.
-        told: kinds by column name; see :data:`KINDS`.
-        where: the name of the table in messages.
-    """
+    """Decide the kind of each column of a table, unless ``told`` has it (one of :data:`KINDS` by name)."""
     check_kinds(told)
     for name, kind in told.items():
         if name not in columns:

@@ -25,9 +25,7 @@ from ergnn.data.graph import (
     Graph,
     check_homogeneous,
     csr_tensor,
-    pyg_edge_weight,
-    pyg_features,
-    pyg_labels,
+    pyg_values,
     warn_one_way,
 )
 from ergnn.data.stream import Task
@@ -245,7 +243,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
             checked = validate_data(self, x.numpy(force=True) if isinstance(x, Tensor) else x, y, reset=reset, **kinds)
             x, y = (checked, y) if isinstance(y, str) else checked
             return _make_graph(x, edges, weight), y
-        x = X.x if isinstance(X, Graph) else pyg_features(X, "X", warn=reset)
+        x, labels, weight = (X.x, X.y, None) if isinstance(X, Graph) else pyg_values(X, "X", warn=reset)
         if reset:
             self.n_features_in_ = int(x.size(1))
         elif x.size(1) != self.n_features_in_:
@@ -254,7 +252,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
             )
         if isinstance(X, Graph):
             return X.validate(), y
-        graph = _make_graph(x, X.edge_index, pyg_edge_weight(X), None if X.y is None else pyg_labels(X, "X"))
+        graph = _make_graph(x, X.edge_index, weight, labels)
         if reset:
             warn_one_way(graph.edge_index, graph.num_nodes, "X")
         return graph, y
