@@ -52,7 +52,7 @@ def test_early_stopping_never_changes_the_choice(crowd, per_class, parts, d, dis
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(distances, "CUT_FROM", 0)
         patch.setattr(distances, "PARTS", parts)
-        scores, info = selector._score(context, per_class)
+        scores, info = selector._score(context)
         chosen = selector.select(context)
     assert torch.equal(chosen.nodes, expected.nodes)
     assert torch.equal(chosen.scores, expected.scores)

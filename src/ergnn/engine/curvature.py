@@ -203,16 +203,6 @@ class Curvature:
         solution = self.solve(target_gradient)
         return -_loss_change(self.objective, self._at, solution.x), solution
 
-    def self_influence(self, examples: Tensor) -> Tensor:
-        """Compute ``∇ℓ_vᵀ H⁻¹ ∇ℓ_v`` for the given positions, with one solve per example."""
-        leaves, out = leaves_of(self.params), []
-        with torch.enable_grad():
-            losses = self.objective.losses(leaves)
-        for loss in losses[examples]:
-            g = flatten(gradients(loss, leaves))
-            out.append(g @ self.solve(g).x)
-        return torch.stack(out)
-
 
 def _loss_change(objective: Objective, at: Linearization, direction: Tensor) -> Tensor:
     """Compute the derivative of the loss of each example along a vector."""

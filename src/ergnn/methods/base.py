@@ -132,7 +132,8 @@ class Method:
         backbone: name of the default backbone.
         supported_heads: the kinds of heads that the method works with.
         buffer: the experience buffer of methods that remember nodes.
-        stored: names of the attributes that are the memory besides the buffer: lists and dictionaries of tensors.
+        stored: names of the attributes that are the memory besides the buffer: tensors, numbers, and lists and
+            dictionaries of these.
         comparison: for ``ergnn compare``.
         folder: for folders.
         loss: ``loss(logits, targets, extras)`` returns the loss ``[n]`` of each example, by default cross-entropy;

@@ -46,10 +46,10 @@ class MaskMethod(Method, ABC):
         if not masks:
             return model
         masked = deepcopy(model)
-        for name, mask in masks.items():
-            value, (layer, _, own) = model.get_parameter(name), name.rpartition(".")
-            used = torch.where(mask.to(value.device), value.detach(), 0.0)
-            setattr(masked.get_submodule(layer), own, nn.Parameter(used, value.requires_grad))
+        with torch.no_grad():
+            for name, mask in masks.items():
+                weights = masked.get_parameter(name)
+                weights.masked_fill_(~mask.to(weights.device), 0.0)
         return masked
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:

@@ -49,8 +49,8 @@ class ClassStatistics(Method):
 
     @property
     def nbytes(self) -> int:
-        """Size of the vectors and counts of the classes so far, in bytes."""
-        return sum(vector.nbytes + 8 for vector in self.vectors.values())
+        """Size of the vectors and counts of the classes so far, and of other statistics, in bytes."""
+        return super().nbytes + sum(vector.nbytes + 8 for vector in self.vectors.values()) if self.vectors else 0
 
     def encode(self, graph: Graph, nodes: Tensor) -> Tensor:
         """Return the rows of some nodes, of ``S^K X`` or computed from it, in float64."""
@@ -75,9 +75,10 @@ class ClassStatistics(Method):
 
     def state_dict(self) -> dict[str, Any]:
         vectors, counts = list(self.vectors.values()), list(self.counts.values())
-        return {"classes": list(self.vectors), self.statistic: vectors, "counts": counts}
+        return {**super().state_dict(), "classes": list(self.vectors), self.statistic: vectors, "counts": counts}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
         self.vectors = dict(zip(state["classes"], state[self.statistic], strict=True))
         self.counts = dict(zip(state["classes"], state["counts"], strict=True))
 
@@ -136,6 +137,7 @@ class StreamingLDA(ClassStatistics):
     """
 
     statistic = "means"
+    stored = ("seed", "scatter")
     comparison = Comparison(search={"hops": (1, 2, 3), "shrinkage": (0.1, 0.5, 0.9)}, size_option="width")
 
     def __init__(self, hops: int = 2, width: int = 512, shrinkage: float = 0.9) -> None:
@@ -145,11 +147,6 @@ class StreamingLDA(ClassStatistics):
             raise InputError(f"shrinkage is {shrinkage}; it must be above 0 and at most 1")
         self.width, self.shrinkage, self.seed = width, shrinkage, 0
         self.scatter = torch.zeros(width, width, dtype=torch.float64)
-
-    @property
-    def nbytes(self) -> int:
-        """Means and counts of the classes so far, and the scatter; W follows from the seed."""
-        return super().nbytes + self.scatter.nbytes if self.vectors else 0
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
         self.seed = learner.seed
@@ -178,13 +175,6 @@ class StreamingLDA(ClassStatistics):
         eye = torch.eye(self.width, dtype=z.dtype, device=z.device)
         weight = torch.linalg.solve((1.0 - self.shrinkage) * covariance + self.shrinkage * scale * eye, means.T)
         return z @ weight - 0.5 * (means.T * weight).sum(0)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "seed": self.seed, "scatter": self.scatter}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.seed, self.scatter = state["seed"], state["scatter"]
 
 
 @METHODS.register("tpp", help="prompts and a classifier for each task on a frozen encoder, with task profiles (TPP)")

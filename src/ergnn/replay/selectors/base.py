@@ -87,11 +87,12 @@ class SelectionContext:
 
     def examples(self, split: str) -> Examples:
         """Return a split of the task as examples, with the training loss."""
-        nodes = self.split(split)
-        labels = self.graph.y[nodes]
+        return self.as_examples(self.split(split))
+
+    def as_examples(self, nodes: Tensor) -> Examples:
         heads = self.heads.heads_of(self.task.id, nodes.numel(), nodes.device)
         weights = torch.ones(nodes.numel(), device=nodes.device)
-        targets = self.heads.targets(self.task.id, labels)
+        targets = self.heads.targets(self.task.id, self.graph.y[nodes])
         return Examples(self.graph, nodes, heads, targets, weights, {}, self.trained_on.loss)
 
     def embed(self, nodes: Tensor) -> Tensor:

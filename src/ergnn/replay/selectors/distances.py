@@ -94,16 +94,16 @@ class FeatureCoverage(Selector):
         self.d, self.quantile = d, quantile
 
     def score(self, context: SelectionContext) -> Tensor:
-        return self._score(context, None)[0]
+        return self._score(context)[0]
 
     def select(self, context: SelectionContext) -> Selection:
-        scores, info = self._score(context, context.per_class)
+        scores, info = self._score(context)
         selection = best_per_class(scores, context)
         known = {} if "counted" in info else selection.info  # ties among pruned candidates are unknown
         return Selection(selection.nodes, selection.scores, {**known, **info})
 
-    def _score(self, context: SelectionContext, keep: int | None) -> tuple[Tensor, dict[str, float]]:
-        """Compute −|N(v)|; if only the ``keep`` best of a class matter, an upper bound for the others."""
+    def _score(self, context: SelectionContext) -> tuple[Tensor, dict[str, float]]:
+        """Compute −|N(v)|; on large tasks, an upper bound for nodes that are not among the e best of their class."""
         vectors, labels = self.space.vectors(context, context.nodes), context.labels
         d = self.d if self.d is not None else self._quantile(vectors, labels, context)
         count = torch.zeros(vectors.size(0), dtype=torch.long, device=vectors.device)
@@ -112,13 +112,12 @@ class FeatureCoverage(Selector):
         for c in torch.unique(labels):
             own = (labels == c).nonzero().flatten()
             a, b = vectors[own], vectors[shuffle[labels[shuffle] != c]]
-            pairs += a.size(0) * b.size(0)
-            if keep is None or a.size(0) * b.size(0) <= CUT_FROM:
+            done = size = a.size(0) * b.size(0)
+            if size <= CUT_FROM:
                 count[own] = self._near(a, b, d)
-                counted += a.size(0) * b.size(0)
             else:
-                count[own], done = self._fewest_near(a, b, d, keep)
-                counted += done
+                count[own], done = self._fewest_near(a, b, d, context.per_class)
+            pairs, counted = pairs + size, counted + done
         return -count, {"d": d} if counted == pairs else {"d": d, "counted": counted / pairs}
 
     def _near(self, a: Tensor, b: Tensor, d: float) -> Tensor:

@@ -148,7 +148,7 @@ class LinearizedRidge(Ridge):
 
     def kernel(self, context: SelectionContext, candidates: Tensor, others: Tensor) -> Tensor:
         columns = context.heads.columns(context.task.id, candidates.device)[0]
-        (first,) = gradients(context.model, _examples(context, candidates[:1]), _losses)
+        (first,) = gradients(context.model, context.as_examples(candidates[:1]), _losses)
         blocks = candidates.split(max(1, BLOCK_BYTES // (8 * first.numel())))
         functions = range(columns.numel()) if columns.numel() > 2 else [columns.numel() - 1]
         kernels = []
@@ -165,7 +165,7 @@ def _products(
 
     Gradients are zero for features that no candidate's neighborhood has: only nonzero entries are kept.
     """
-    of_block = torch.stack(list(gradients(context.model, _examples(context, block), margin)))
+    of_block = torch.stack(list(gradients(context.model, context.as_examples(block), margin)))
     nonzero = of_block.any(0).nonzero().flatten()
     of_block = of_block[:, nonzero].double()
     products = []
@@ -173,13 +173,7 @@ def _products(
         if nodes is block:
             products.append(of_block @ of_block.T)
             continue
-        streamed = (g[nonzero] for g in gradients(context.model, _examples(context, nodes), margin))
+        streamed = (g[nonzero] for g in gradients(context.model, context.as_examples(nodes), margin))
         while batch := list(islice(streamed, CHUNK)):
             products.append(of_block @ torch.stack(batch).double().T)
     return torch.cat(products, dim=1)
-
-
-def _examples(context: SelectionContext, nodes: Tensor) -> Examples:
-    heads = context.heads.heads_of(context.task.id, nodes.numel(), nodes.device)
-    blank = torch.zeros_like(nodes)
-    return Examples(context.graph, nodes, heads, blank, blank.float())

@@ -36,7 +36,6 @@ class Influence(Selector):
             or ``magnitude``.
         curvature: ``gauss-newton``, or ``hessian``, which fails if curvature is negative.
         damping: added to the diagonal of H, in addition to the L2 term; relative to the loss's total weight.
-        normalize: divide by ``√(∇ℓ_vᵀ H⁻¹ ∇ℓ_v)``, so that a large gradient alone does not decide.
         tolerance: relative residual at which conjugate gradients stop; by default 1e-3, on graphs of a million directed
             edges or more 1e-2.
         max_iterations: maximum number of products.
@@ -50,7 +49,6 @@ class Influence(Selector):
         sign: Sign = "helpful",
         curvature: CurvatureKind = "gauss-newton",
         damping: float = 0.01,
-        normalize: bool = False,
         tolerance: float | None = None,
         max_iterations: int = 500,
         rank: int | None = None,
@@ -61,7 +59,7 @@ class Influence(Selector):
         check_at_least(0, damping=damping, rank=rank)
         check_at_least(1, max_iterations=max_iterations)
         check_between(0, 1, tolerance=tolerance)
-        self.target, self.sign, self.normalize, self.leaky = target, sign, normalize, target == "test"
+        self.target, self.sign, self.leaky = target, sign, target == "test"
         self.curvature, self.damping = curvature, damping
         self.tolerance, self.max_iterations = tolerance, max_iterations
         self.rank = rank
@@ -74,7 +72,7 @@ class Influence(Selector):
 
     def select_together(self, contexts: Sequence[SelectionContext]) -> list[Selection]:
         """Solve all systems at once; those with other matrices and preconditioners one by one."""
-        lead, simple = contexts[0], self.curvature == "gauss-newton" and not (self.normalize or self.rank)
+        lead, simple = contexts[0], self.curvature == "gauss-newton" and not self.rank
         trained, heads = [context.trained_on for context in contexts], torch.unique(lead.trained_on.heads).tolist()
         models = [context.model for context in contexts]
         if not simple or len(contexts) == 1 or adjacency_of(lead.graph).is_large or not can_be_stacked(models):
@@ -103,8 +101,7 @@ class Influence(Selector):
         target = make_objective([context.model], [context.examples(self.target)], heads=trained.heads)
         params = trained.parameters()
         goal = gradient(target, params, torch.ones_like(target.weights))
-        candidates = torch.arange(context.nodes.numel(), device=goal.device)
-        replayed = torch.arange(candidates.numel(), trained.weights.numel(), device=goal.device)
+        replayed = torch.arange(context.nodes.numel(), trained.weights.numel(), device=goal.device)
         sketched = replayed if self.rank is None and trained.linked and replayed.numel() else None
         curvature = Curvature(
             trained,
@@ -118,7 +115,8 @@ class Influence(Selector):
             sketched,
         )
         influence, solution = curvature.influence(goal)
-        influence = influence[candidates]
-        if self.normalize:
-            influence = influence / curvature.self_influence(candidates).clamp(min=1e-30).sqrt()
-        return self._signed(influence), (self.rank or 0) + solution.iterations, solution.residual
+        return (
+            self._signed(influence[: context.nodes.numel()]),
+            (self.rank or 0) + solution.iterations,
+            solution.residual,
+        )
