@@ -78,7 +78,7 @@ def test_a_repeated_class_has_the_mean_of_all_its_nodes() -> None:
 
 def test_a_run_requires_no_backbone_and_accepts_only_sgc() -> None:
     result = run(RunConfig("cora", method="nearest-mean", protocol="paper", seeds=1))
-    assert result.learner.backbone == "sgc"
+    assert result.config.learner.backbone == "sgc"
     assert result.fm.mean == 0.0
     assert result.pm.mean > 0.9
     with pytest.raises(InputError, match="backbone is 'gcn', but nearest-mean"):
