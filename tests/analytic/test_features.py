@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analytic.dense import dense_phi, dense_s, dense_x
-from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency, Sketch
+from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency
+from ergnn.analytic.inputs import Sketch
 from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.data import Graph
 from graphs import graphs, random_graph, sparse_x
@@ -17,8 +18,8 @@ from graphs import graphs, random_graph, sparse_x
 MAPS = ("ppr", "hops")
 
 
-def make(graph: Graph, name: str, sketch: int | None = None, block_bytes: int | None = None) -> Features:
-    return Features(FEATURE_MAPS.create(name), NormalizedAdjacency(graph), Inputs(graph, sketch), block_bytes)
+def make(graph: Graph, name: str, sketch: int | None = None) -> Features:
+    return Features(FEATURE_MAPS.create(name), NormalizedAdjacency(graph), Inputs(graph, sketch))
 
 
 @given(graph=graphs(), name=st.sampled_from(MAPS), sparse=st.booleans(), seed=st.integers(0, 99))
@@ -36,17 +37,6 @@ def test_rows_and_scores_are_those_of_dense_matrices(graph: Graph, name: str, sp
     np.testing.assert_allclose(features.rows(few).numpy(), expected[few.numpy()], atol=1e-10)
     weight = torch.randn(features.width, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     np.testing.assert_allclose(features.scores(weight).numpy(), expected @ weight.numpy(), atol=1e-9)
-
-
-@pytest.mark.parametrize("name", MAPS)
-def test_column_blocks_equal_one_block(name: str) -> None:
-    graph = random_graph(n=50, f=20, directed=True)
-    nodes = torch.arange(50)
-    one, many = make(graph, name), make(graph, name, block_bytes=1)
-    assert many._step(20) == 1
-    torch.testing.assert_close(many.rows(nodes), one.rows(nodes), rtol=0, atol=1e-12)
-    torch.testing.assert_close(many.rows(nodes[:7]), one.rows(nodes[:7]), rtol=0, atol=1e-12)
-    torch.testing.assert_close(many.norms(), one.norms(), rtol=0, atol=1e-12)
 
 
 @given(graph=graphs(), seed=st.integers(0, 99))

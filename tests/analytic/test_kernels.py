@@ -20,7 +20,6 @@ def test_kernels_equal_explicit_loops(s: float, monkeypatch: pytest.MonkeyPatch)
         ]
         np.testing.assert_allclose(Kernel(s)(one, two).numpy(), np.array(expected), atol=1e-12)
         assert Kernel(s)(one.float(), two.float()).dtype == torch.float64
-    assert str(Kernel(1.4)) == "rbf(s=1.4)"
-    assert (str(Kernel()), Kernel().name, Kernel(1.0).name) == ("linear", "linear", "rbf")
+    assert (Kernel().name, Kernel(1.0).name) == ("linear", "rbf")
     with pytest.raises(InputError, match="s is -1"):
         Kernel(-1.0)

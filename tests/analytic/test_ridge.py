@@ -70,7 +70,7 @@ def test_primal_equals_dual(n: int, width: int, seed: int) -> None:
     rows, labels = data(n, width, 3, seed)
     chosen = torch.arange(0, n, 2)
     moments = Moments()
-    moments.update(torch.arange(n), rows, labels)
+    moments.update(torch.arange(n), rows, Targets(labels))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ridge, "needs_gram", lambda *_: True)
         for lam in LAMBDAS[2:]:

@@ -43,24 +43,25 @@ def on_disk(graph: Graph, folder: Path) -> Graph:
     return Graph.from_csr(x, rowptr, col, y, name=graph.name, public_split=graph.public_split)
 
 
-def make(graph: Graph, name: str, dtype: torch.dtype = torch.float64, **limits: int) -> Features:
-    return Features(FEATURE_MAPS.create(name), NormalizedAdjacency(graph), Inputs(graph, None, dtype), **limits)
+def make(graph: Graph, name: str, keeps: bool = True) -> Features:
+    return Features(FEATURE_MAPS.create(name), NormalizedAdjacency(graph), Inputs(graph), keeps)
 
 
 @pytest.mark.parametrize("self_loops", [False, True])
 @pytest.mark.parametrize("name", MAPS)
 def test_a_mapped_graph_in_row_chunks_equals_dense_matrices(
-    name: str, self_loops: bool, by_kernels: None, tmp_path: Path
+    name: str, self_loops: bool, by_kernels: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = random_graph(n=60, f=9, directed=True, self_loops=self_loops, isolated=3)
     expected = dense_phi(name, dense_s(graph), dense_x(graph))
     nodes, weight = torch.arange(60), torch.randn(len(expected[0]), 4, dtype=torch.float64)
-    for limits in ({"kept_bytes": 0}, {"kept_bytes": 0, "block_bytes": 1}, {}):
-        features = make(on_disk(graph, tmp_path), name, **limits)
+    for keeps, block_bytes in ((True, BLOCK_BYTES["cpu"]), (False, BLOCK_BYTES["cpu"]), (False, 1)):
+        monkeypatch.setitem(BLOCK_BYTES, "cpu", block_bytes)
+        features = make(on_disk(graph, tmp_path), name, keeps)
         np.testing.assert_allclose(features.rows(nodes).numpy(), expected, atol=1e-10)
         np.testing.assert_allclose(features.rows(nodes[:5]).numpy(), expected[:5], atol=1e-10)
         np.testing.assert_allclose(features.scores(weight).numpy(), expected @ weight.numpy(), atol=1e-9)
-        assert (features._kept is None) == ("kept_bytes" in limits)
+        assert (features._kept is not None) == keeps
 
 
 @pytest.mark.parametrize("feature_map", MAPS)
@@ -95,7 +96,8 @@ def test_only_many_rows_need_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, swept = random_graph(n=60, f=9), []
     columns = Inputs.columns
     monkeypatch.setattr(Inputs, "columns", lambda self, a, b: swept.append((a, b)) or columns(self, a, b))
-    features = make(graph, "hops", kept_bytes=0, block_bytes=60 * 8 * 4 * 4)
+    monkeypatch.setitem(BLOCK_BYTES, "cpu", 60 * 8 * 4 * 4)
+    features = make(graph, "hops", keeps=False)
     features.rows(torch.arange(8))
     assert swept == []
     features.rows(torch.arange(20))

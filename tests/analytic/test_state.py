@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ergnn.analytic import FEATURE_MAPS, AnalyticState, Features, Inputs, NormalizedAdjacency
-from ergnn.analytic.state import changed_nodes, reached
+from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency
+from ergnn.analytic.state import AnalyticState, changed_nodes, reached
 from ergnn.config.errors import InputError
 from ergnn.data import Graph
 from ergnn.methods import METHODS
@@ -146,6 +146,20 @@ def test_only_rows_in_reach_are_computed_again(monkeypatch: pytest.MonkeyPatch) 
     inside = int(reached(after, changed_nodes(before, after), 3)[:30].sum())
     assert asked == [30, inside]
     assert 0 < inside < 30
+
+
+def test_rows_of_a_map_that_is_not_compared_for_a_while_do_not_become_stale() -> None:
+    graph = random_graph(n=60, f=5, seed=3, p_edge=0.05)
+    some = graph.edge_index[:, (graph.edge_index < 30).all(0)]
+    dense = torch.combinations(torch.arange(30, 60)).T
+    many, few = (replace(graph, edge_index=index) for index in (torch.cat([some, dense], 1), some))
+    options = {"map_options": {"maps": "ppr,hops", "max_edges": graph.num_edges}, "kernel": "linear", "scale": "rows"}
+    methods = [METHODS.create("analytic", **options) for _ in range(2)]
+    methods[0].learn(graph, torch.arange(30), graph.y[:30])
+    methods[0].refresh(many)
+    methods[0].refresh(few)
+    methods[1].learn(few, torch.arange(30), graph.y[:30])
+    assert torch.allclose(*(method.state._rows["ppr"][1] for method in methods))
 
 
 def test_changed_features_and_new_nodes_are_detected() -> None:

@@ -177,16 +177,6 @@ def test_forgotten_nodes_leave_no_trace_and_new_ids_change_nothing() -> None:
     torch.testing.assert_close(learner.predict_proba(everything), torch.full((60, 2), 0.5, dtype=torch.float64))
 
 
-def test_a_repeated_class_is_learned_from_all_its_nodes() -> None:
-    graph = random_graph(n=60, classes=2)
-    whole = TaskStream.from_classes(graph)[0]
-    halves = [replace(whole, id=i, train=whole.train[i::2]) for i in range(2)]
-    everything = torch.arange(60)
-    torch.testing.assert_close(
-        learned(halves).predict_proba(everything), learned([whole]).predict_proba(everything), rtol=0, atol=0
-    )
-
-
 def domains() -> list[Task]:
     tasks = []
     for i in range(3):
@@ -208,6 +198,12 @@ def test_tasks_with_their_own_graph_store_rows_or_statistics(memory: str) -> Non
     assert kept == sum(rows * (width * number + label) for width in widths) + (0 if memory == "nodes" else 2 * 16)
     with pytest.raises(InputError, match="cannot be removed"):
         learner.forget_nodes(tasks[0].train)
+
+
+def test_a_graph_of_a_single_task_after_shared_ones_is_refused() -> None:
+    first, second = (replace(task, own_graph=i > 0) for i, task in enumerate(domains()[:2]))
+    with pytest.raises(InputError, match="this task has a graph of its own"):
+        learned([first, second])
 
 
 def test_statistics_take_few_rows_per_class_and_are_nearly_as_accurate() -> None:

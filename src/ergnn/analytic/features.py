@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
 
 import torch
@@ -51,23 +51,13 @@ class Features:
         feature_map: the polynomials.
         operator: S.
         inputs: X.
-        block_bytes: memory for a block of columns; the default depends on the device.
-        kept_bytes: memory for Z of all nodes; if it takes more, each sweep recomputes it.
+        keeps: whether Z of all nodes is cached if it is small enough; otherwise, each sweep recomputes it.
     """
 
     def __init__(
-        self,
-        feature_map: FeatureMap,
-        operator: NormalizedAdjacency,
-        inputs: Inputs,
-        block_bytes: int | None = None,
-        kept_bytes: int | None = None,
+        self, feature_map: FeatureMap, operator: NormalizedAdjacency, inputs: Inputs, keeps: bool = True
     ) -> None:
-        self.feature_map, self.operator, self.inputs = feature_map, operator, inputs
-        self.block_bytes = (
-            BLOCK_BYTES.get(operator.device.type, BLOCK_BYTES["cpu"]) if block_bytes is None else block_bytes
-        )
-        self.kept_bytes = kept_bytes
+        self.feature_map, self.operator, self.inputs, self.keeps = feature_map, operator, inputs, keeps
         self._norms: Tensor | None = None
         self._kept: Tensor | None = None
 
@@ -138,11 +128,19 @@ class Features:
         return out
 
     def _sweep(self, nodes: Tensor | None = None, z: Tensor | None = None, ranks: Ranks | None = None) -> None:
-        """Propagate all columns; store the norms, and either Z of all nodes if it fits, or ``z`` of some nodes."""
+        """Propagate all columns; store the norms, and either Z of all nodes if it fits, or ``z`` of some nodes.
+
+        On several ranks, each propagates its share of the columns.
+        """
         shape = (self.inputs.num_nodes, self.feature_map.num_blocks)
         total = torch.zeros(shape, dtype=self.inputs.dtype, device=self.operator.device)
         kept = total.new_empty(*shape, self.inputs.width) if ranks is None and self._fits() else None
-        for first, last in self._ranges(ranks):
+        start, stop = 0, self.inputs.width
+        if ranks is not None:
+            start, stop = stop * ranks.rank // ranks.size, stop * (ranks.rank + 1) // ranks.size
+        step = self._step(self.inputs.width)
+        for first in range(start, stop, step):
+            last = min(first + step, stop)
             for k, block in enumerate(self.feature_map.blocks(self.operator, self.inputs.columns(first, last))):
                 total[:, k] += torch.linalg.vector_norm(block, dim=1).square_()
                 if kept is not None:
@@ -152,16 +150,6 @@ class Features:
         if ranks is not None and z is not None:
             sum_over_ranks(z, total)
         self._norms, self._kept = length(total.sqrt_()), kept
-
-    def _ranges(self, ranks: Ranks | None) -> Iterator[tuple[int, int]]:
-        """Yield the column range of each block; on several ranks, only those of this rank's share."""
-        width = self.inputs.width
-        start, stop = 0, width
-        if ranks is not None:
-            start, stop = width * ranks.rank // ranks.size, width * (ranks.rank + 1) // ranks.size
-        step = self._step(width)
-        for first in range(start, stop, step):
-            yield first, min(first + step, stop)
 
     def _from_nodes(self, nodes: Tensor, z: Tensor) -> None:
         for part, rows in zip(*(each.split(self._step(nodes.numel())) for each in (nodes, z)), strict=True):
@@ -179,16 +167,15 @@ class Features:
         elif self.operator.device.type == "cuda":
             cache = torch.cuda.get_device_properties(self.operator.device).L2_cache_size
             most = min(most, max(GPU_COLUMNS, cache // column // GPU_COLUMNS * GPU_COLUMNS))
-        return max(1, min(most, self.block_bytes // (column * MATRICES)))
+        block_bytes = BLOCK_BYTES.get(self.operator.device.type, BLOCK_BYTES["cpu"])
+        return max(1, min(most, block_bytes // (column * MATRICES)))
 
     def _fits(self) -> bool:
         """Return whether Z of all nodes may stay in memory."""
-        most = self.kept_bytes
-        if most is None:
-            device = self.operator.device
-            most = torch.cuda.mem_get_info(device)[0] // 4 if device.type == "cuda" else KEPT_BYTES
+        device = self.operator.device
+        most = torch.cuda.mem_get_info(device)[0] // 4 if device.type == "cuda" else KEPT_BYTES
         entries = self.inputs.num_nodes * self.feature_map.num_blocks * self.inputs.width
-        return entries * self.inputs.dtype.itemsize <= most
+        return self.keeps and entries * self.inputs.dtype.itemsize <= most
 
 
 def length(norm: Tensor) -> Tensor:

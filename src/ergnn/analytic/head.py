@@ -19,6 +19,7 @@ from ergnn.analytic.maps import FEATURE_MAPS, FeatureMap
 from ergnn.analytic.ridge import DEFAULT_LAMBDA, LAMBDAS, RidgeSolution, choose, loo_rows
 from ergnn.analytic.scaling import ColumnScales
 from ergnn.analytic.state import AnalyticState
+from ergnn.analytic.statistics import ClassStatistics
 from ergnn.config.errors import InputError, check_at_least, check_choice
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
@@ -110,12 +111,8 @@ class AnalyticHead:
         self._column_scales: Cache[tuple[ColumnScales | None, ...]] = Cache()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without graphs and without anything computed from them."""
-        return {**vars(self), "_graph": None, "_features": None, "_scores": None, "_column_scales": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._features, self._scores, self._column_scales = Cache(), Cache(), Cache()
+        """Return the state without the graph; copies of caches are empty."""
+        return {**vars(self), "_graph": None}
 
     @property
     def lambdas(self) -> tuple[float, ...]:
@@ -369,7 +366,7 @@ class AnalyticHead:
         self.state = AnalyticState()
         self.state.nodes, self.state.labels = state["nodes"].clone(), state["labels"].clone()
         self.state.kept = {name: (stored[0], stored[1]) for name, stored in state["kept"].items()}  # or counts, too
-        self.state.statistics.load_state_dict(statistics)
+        self.state.statistics = ClassStatistics.restored(statistics)
         self.chosen, self.sketched, self._graph = state["chosen"], state["sketch"], None
         scales, solution = state.get("scales"), state["solution"]
         self.scales = None if scales is None else ColumnScales.from_tensor(scales)

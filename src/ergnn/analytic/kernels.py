@@ -29,9 +29,6 @@ class Kernel:
         if not 0 <= self.s < float("inf"):
             raise InputError(f"s is {self.s}; it must be 0 (the linear kernel) or more")
 
-    def __str__(self) -> str:
-        return f"rbf(s={self.s:g})" if self.s else "linear"
-
     @property
     def name(self) -> str:
         """``linear`` or ``rbf``."""

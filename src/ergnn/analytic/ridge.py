@@ -171,33 +171,26 @@ class Moments:
     """
 
     def __init__(self) -> None:
-        self._ids: Tensor | None = None
-        self.classes = self.sizes = self.gram = self.sums = torch.empty(0, dtype=torch.float64)
+        self._ids = self._classes = torch.empty(0, dtype=torch.long)
+        self.gram = self.sums = torch.empty(0, dtype=torch.float64)
 
-    def update(self, ids: Tensor, rows: Tensor, labels: Tensor, lift: Nystrom | None = None) -> None:
+    def update(self, ids: Tensor, rows: Tensor, targets: Targets, lift: Nystrom | None = None) -> None:
         """Update the sums to the given rows, or features of them; rows with known ids must not have changed."""
-        classes, column, count = torch.unique(labels, return_inverse=True, return_counts=True)
-        sizes = count.double()
-        new = torch.ones_like(ids, dtype=torch.bool)
-        if self._ids is not None and bool(torch.isin(self._ids, ids).all()):
-            place = torch.searchsorted(classes, self.classes)
-            if torch.equal(sizes[place], self.sizes):
-                new = ~torch.isin(ids, self._ids)
-        if bool(new.all()):
-            width = rows.size(1) if lift is None else lift.anchors.size(0)
-            self.gram = torch.zeros(width, width, dtype=torch.float64, device=rows.device)
-            self.sums = self.gram.new_zeros(classes.numel(), width)
+        known, width = torch.isin(ids, self._ids.to(ids)), rows.size(1) if lift is None else lift.anchors.size(0)
+        sums = torch.zeros(targets.classes.numel(), width, dtype=torch.float64, device=rows.device)
+        new_classes = targets.classes[targets.column[~known]]
+        grows = int(known.sum()) == self._ids.numel() and not bool(torch.isin(new_classes, self._classes.to(ids)).any())
+        if grows and self._ids.numel():
+            sums[torch.searchsorted(targets.classes, self._classes)] = self.sums
         else:
-            sums = self.gram.new_zeros(classes.numel(), rows.size(1))
-            sums[place] = self.sums
-            self.sums = sums
-        root = sizes.rsqrt()[column].sqrt()
-        for index in new.nonzero().flatten().split(ROW_BLOCK):
+            known, self.gram = torch.zeros_like(known), sums.new_zeros(width, width)
+        root = targets.sizes.rsqrt()[targets.column].sqrt()
+        for index in (~known).nonzero().flatten().split(ROW_BLOCK):
             block = rows[index] if lift is None else lift(rows[index])
             p = block * root[index, None].to(block.dtype)
             self.gram += p.T @ p
-            self.sums.index_add_(0, column[index], block.double())
-        self._ids, self.classes, self.sizes = ids, classes, sizes
+            sums.index_add_(0, targets.column[index], block.double())
+        self._ids, self._classes, self.sums = ids, targets.classes, sums
 
 
 def loo_rows(ids: Tensor, most: int | None = None) -> Tensor:
@@ -400,7 +393,7 @@ def solve(
             anchors = rows[loo_rows(ids, LANDMARKS)]
             lift, moments = Nystrom(kernel, anchors), None
         moments = Moments() if moments is None else moments
-        moments.update(ids, rows, labels, lift)
+        moments.update(ids, rows, targets, lift)
         some = rows[chosen] if lift is None else lift(rows[chosen])
         found = solve_sums(some, targets, chosen, moments.gram, moments.sums, lam)
         return (

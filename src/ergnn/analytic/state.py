@@ -91,21 +91,24 @@ class AnalyticState:
     def forget_rows(self, nodes: Tensor | None = None) -> None:
         """Drop cached rows of φ, of some nodes or of all; they are recomputed when needed."""
         for name, (ids, _) in list(self._rows.items()):
-            self._keep(name, torch.zeros_like(ids, dtype=torch.bool) if nodes is None else ~torch.isin(ids, nodes))
+            self._drop(name, torch.ones_like(ids, dtype=torch.bool) if nodes is None else torch.isin(ids, nodes))
 
     def move(self, before: Graph, after: Graph, features: Sequence[Features]) -> None:
-        """Drop the cached rows that may differ in the new graph."""
-        changed = changed_nodes(before, after)
-        for each in features:
-            if each.name in self._rows:
-                self._keep(each.name, ~reached(after, changed, each.feature_map.num_hops)[self._rows[each.name][0]])
+        """Drop the cached rows that may differ in the new graph, and those of maps that are not compared there."""
+        changed, hops = changed_nodes(before, after), {each.name: each.feature_map.num_hops for each in features}
+        for name, (ids, _) in list(self._rows.items()):
+            differ = reached(after, changed, hops[name]) if name in hops else torch.ones_like(changed)
+            self._drop(name, differ[ids])
 
-    def _keep(self, name: str, keep: Tensor) -> None:
-        """Drop all cached rows of a name but some, and what was computed from them."""
-        if bool(keep.all()):
+    def _drop(self, name: str, differ: Tensor) -> None:
+        """Drop some of the cached rows of a name, and what was computed from them."""
+        if not bool(differ.any()):
             return
+        (ids, rows), keep = self._rows.pop(name), ~differ
         self._moments.pop(name, None)
-        ids, rows = self._rows[name]
+        if bool(differ.all()):
+            self._grams.pop(name, None)
+            return
         self._rows[name] = ids[keep], rows[keep]
         if name in self._grams:
             known, gram = self._grams[name]
@@ -118,10 +121,6 @@ class AnalyticState:
             return self.kept[features.feature_map.name][0][nodes]
         name, width = features.name, features.width
         ids, rows = self._rows.get(name, (nodes[:0], torch.empty(0, width, dtype=features.inputs.dtype)))
-        if rows.size(1) != width:  # of features that were not sketched yet
-            self._moments.pop(name, None)
-            self._grams.pop(name, None)
-            ids, rows = nodes[:0], rows.new_empty(0, width)
         new, ranks = ~torch.isin(nodes, ids), current_ranks()
         if ranks is not None:  # a rank that received its state has no cache; all compute the union of missing rows
             needed = new.int()
@@ -130,13 +129,11 @@ class AnalyticState:
         if bool(new.any()):
             computed = features.rows(nodes[new], ranks)
             stays = torch.isin(ids, self.nodes) & ~torch.isin(ids, nodes[new])
-            joined = torch.cat([ids[stays], nodes[new]])
-            order = torch.argsort(joined)
-            whole = computed.new_empty(joined.numel(), width)
-            index = torch.argsort(order)
-            whole[index[: -int(new.sum())]], whole[index[-int(new.sum()) :]] = rows.to(whole.device)[stays], computed
-            ids, rows = joined[order], whole
-            self._rows[name] = ids, rows
+            known = torch.cat([ids[stays], nodes[new]]).sort().values
+            whole = computed.new_empty(known.numel(), width)
+            whole[torch.searchsorted(known, ids[stays])] = rows.to(whole.device)[stays]
+            whole[torch.searchsorted(known, nodes[new])] = computed
+            ids, rows = self._rows[name] = known, whole
         return rows if torch.equal(ids, nodes) else rows[torch.searchsorted(ids, nodes)]
 
     def gram(self, name: str, nodes: Tensor, rows: Tensor) -> Tensor:

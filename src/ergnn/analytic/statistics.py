@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,28 +61,19 @@ def leading(rows: Tensor, count: int) -> Tensor:
     return vectors.T @ rows if wide else values.flip(0)[: vectors.size(1), None].sqrt() * vectors.T
 
 
-class ClassStatistics:
+class ClassStatistics(dict[int, Statistics]):
     """:class:`Statistics` of each class."""
-
-    def __init__(self) -> None:
-        self._of: dict[int, Statistics] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._of)
-
-    def __iter__(self) -> Iterator[Statistics]:
-        return (self._of[c] for c in sorted(self._of))
 
     @property
     def nbytes(self) -> int:
-        return sum(each.nbytes for each in self)
+        return sum(each.nbytes for each in self.values())
 
     def add(self, rows: Tensor, labels: Tensor, per_class: int) -> None:
         """Add labeled rows, and store at most ``per_class`` rows for each class."""
         for c in labels.unique().tolist():
             for part in rows[labels == c].double().split(ROW_BLOCK):
                 empty = Statistics(0, part[0] * 0, part[:0], part[0] * 0)
-                self._of[c] = self._of.get(c, empty).add(part, per_class)
+                self[c] = self.get(c, empty).add(part, per_class)
 
     def solve(self, lam: float, device: torch.device) -> RidgeSolution:
         """Solve for the ridge head of all rows added so far, with this approximation of their scatter.
@@ -92,11 +82,11 @@ class ClassStatistics:
         ``W = (PᵀP + D)⁻¹ Σ w_c n_c μ_c e_cᵀ``, where ``w_c ∝ n_c^-½`` as in :class:`Targets`. There are no rows to
         leave out, so τ is :data:`DEFAULT_TEMPERATURE`.
         """
-        classes = torch.tensor(sorted(self._of), device=device)
-        sizes = torch.tensor([each.size for each in self], dtype=torch.float64, device=device)
+        classes, stored = torch.tensor(sorted(self), device=device), [self[c] for c in sorted(self)]
+        sizes = torch.tensor([each.size for each in stored], dtype=torch.float64, device=device)
         w = sizes.sum() / sizes.sqrt().sum() * sizes.rsqrt()
-        parts, targets, d = [], [], torch.full_like(next(iter(self)).mean, lam, dtype=torch.float64, device=device)
-        for each, weight, own in zip(self, w, (w * sizes).sqrt().diag(), strict=True):
+        parts, targets, d = [], [], torch.full_like(stored[0].mean, lam, dtype=torch.float64, device=device)
+        for each, weight, own in zip(stored, w, (w * sizes).sqrt().diag(), strict=True):
             parts += [(weight * each.size).sqrt() * each.mean.to(d)[None], weight.sqrt() * each.directions.to(d)]
             targets += [own[None], own.new_zeros(each.directions.size(0), own.numel())]
             if each.rest.numel():
@@ -113,7 +103,8 @@ class ClassStatistics:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        return {str(c): dict(vars(each)) for c, each in self._of.items()}
+        return {str(c): dict(vars(each)) for c, each in self.items()}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._of = {int(c): Statistics(**each) for c, each in state.items()}
+    @classmethod
+    def restored(cls, state: dict[str, Any]) -> ClassStatistics:
+        return cls({int(c): Statistics(**each) for c, each in state.items()})

@@ -16,6 +16,10 @@ V = TypeVar("V")
 _MISSING = object()
 
 
+def _one(value: Any) -> int:
+    return 1
+
+
 @dataclass(frozen=True, eq=False)
 class _Entry(Generic[V]):
     sources: list[ReferenceType[Any]]
@@ -35,12 +39,15 @@ class Cache(Generic[V]):
         size: function that returns the size of a value; by default 1.
     """
 
-    def __init__(self, limit: float = float("inf"), size: Callable[[V], int] = lambda _: 1) -> None:
+    def __init__(self, limit: float = float("inf"), size: Callable[[V], int] = _one) -> None:
         self.limit, self.size = limit, size
         self._entries: dict[Hashable, _Entry[V]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Cache, (self.limit, self.size)  # a copy has no values
 
     def clear(self) -> None:
         self._entries.clear()

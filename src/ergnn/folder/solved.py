@@ -152,7 +152,7 @@ class SolvedLearner:
     def _rows(self, graph: PartialGraph, nodes: Array) -> Tensor:
         """φ of nodes (ascending) under the chosen map."""
         features, index = self._chosen_features(graph, nodes)
-        features.kept_bytes = 0  # they are asked for once
+        features.keeps = False  # they are asked for once
         return features.rows(index)
 
     def _scores(self, graph: PartialGraph, nodes: Array, solution: RidgeSolution) -> Tensor:
@@ -184,8 +184,7 @@ class SolvedLearner:
         """What the training labels of a graph do."""
         train, classes, _ = graph.split("train")
         nodes, labels = torch.from_numpy(train), torch.from_numpy(classes).to(self.device)
-        rows = self.rows(graph, train)
-        return LabelEffects.of(self._with_anchors(), nodes, labels, rows)
+        return LabelEffects.of(self._with_anchors(), nodes, labels, self.rows(graph, train))
 
     def rows(self, graph: LabeledGraph, nodes: Array) -> Tensor:
         """Rows of nodes (ascending), for the kernel of :meth:`label_effects`: φ, or Nyström features of φ."""
@@ -209,8 +208,7 @@ class SolvedLearner:
             write_rows(connection, self._cached, version)
         else:
             drop_cache(connection)
-        if self.head.solution is not None:
-            solution = self.head.solution
+        if (solution := self.head.solution) is not None:
             tensors = {"weight": solution.weight.cpu().contiguous(), "classes": solution.classes.cpu()}
             put_blob(connection, version, "weights", save(tensors, {k: str(v) for k, v in self.state().items()}))
 
