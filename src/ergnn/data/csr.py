@@ -19,12 +19,8 @@ class CsrEdges(Tensor):
     """An ``edge_index`` in CSR form: the sources of edges into ``v`` are ``col[rowptr[v]:rowptr[v + 1]]``.
 
     Shape, dtype, device and moves between devices need no dense copy. Any other operation first converts it to the
-    dense tensor ``[2, edges]``: 16 bytes per edge instead of 4.
-
-    Args:
-        rowptr: ``[n + 1]``, int64.
-        col: ``[edges]``, int32 or int64.
-        undirected: whether each edge is present in both directions; None if not known yet.
+    dense tensor ``[2, edges]``: 16 bytes per edge instead of 4. ``undirected`` says whether each edge is present in
+    both directions; None if not known yet.
     """
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]

@@ -167,13 +167,11 @@ def read_subgraph(
         y[np.searchsorted(nodes, labels[0])] = labels[1]
     if graph.dense:
         limits.check_bytes(4 * graph.num_features * len(nodes), f"{len(nodes):,} nodes", "features take")
-    x = _with_empty_row(features_of(graph, nodes))
+    features = features_of(graph, nodes)
+    if isinstance(features, np.ndarray):
+        x = torch.from_numpy(np.pad(features, ((0, 1), (0, 0))))
+    else:
+        features.resize(features.shape[0] + 1, features.shape[1])
+        x = csr_tensor(features)
     edge_weight = None if weights is None else torch.from_numpy(weights[order])
     return LocalGraph(Graph(x, torch.from_numpy(edges[:, order]), torch.from_numpy(y), edge_weight=edge_weight), nodes)
-
-
-def _with_empty_row(features: Any) -> Tensor:
-    if isinstance(features, np.ndarray):
-        return torch.from_numpy(np.pad(features, ((0, 1), (0, 0))))
-    features.resize(features.shape[0] + 1, features.shape[1])
-    return csr_tensor(features)

@@ -86,9 +86,7 @@ def make_stream(
             raise PublicSplitUnavailable(f"{spec.name}: its tasks are sampled by seed; use split='seeded'")
         return PresetStream(spec.stream(split_seed, num_tasks, folder), "seeded", ())
     tuned = spec.tuned_split(folder) if split == "tuned" else None
-    loaded_split = "public" if split in ("validation", "folds") else split
-    if sizes is not None or tuned is not None:
-        loaded_split = "seeded"
+    loaded_split = "seeded" if sizes or tuned else "public" if split in ("validation", "folds") else split
     bag_of_words = spec.bag_of_words if normalize is None else normalize
     graphs = {} if graphs is None else graphs
     key = repr((dataset, dataset_options or {}, loaded_split, storage.data_root(folder), bag_of_words))
@@ -97,7 +95,7 @@ def make_stream(
         loaded = load_graph(spec, split=loaded_split, root=folder)
         graphs[key] = spec, loaded._replace(graph=loaded.graph.row_normalized()) if bag_of_words else loaded
     spec, loaded = graphs[key]
-    used = split if sizes is not None or split in ("validation", "folds", "tuned") else loaded.split
+    used = loaded.split if loaded_split == split else split
     notes = (loaded.note,) if loaded.note else ()
     if isinstance(spec, PartedDataset):
         tasks = _tasks_of_parts(spec, class_order, order_seed, num_tasks)[spec.parts()]

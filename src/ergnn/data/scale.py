@@ -23,10 +23,8 @@ TEXT_LENGTH = 2.0
 class Scale:
     """``clip((f(x) − center) / scale)`` for f the identity or ``sign(x) log(1 + |x| / unit)``; missing values are 0.
 
-    Args:
-        center, scale: rounded mean and standard deviation of ``f(x)``.
-        unit: unit of the logarithm; 0 for the identity.
-        missing: whether values are missing, and a column says where.
+    ``center`` and ``scale`` are the rounded mean and standard deviation of ``f(x)``; ``unit`` is 0 for the identity. If
+    values are ``missing``, a column says where.
     """
 
     center: float

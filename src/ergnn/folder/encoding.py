@@ -115,7 +115,7 @@ def fitted_state(graph: StoredGraph, state: Mapping[str, Any], refit: bool) -> d
     return {
         "values": {name: sorted(pairs.items()) for name, pairs in present.items()},
         "encoder": encoder.to_json(),
-        "num_features": encoder.width,
+        "num_features": len(encoder.names),
         "feature_names": None,
     }
 

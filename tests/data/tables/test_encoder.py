@@ -171,7 +171,7 @@ def test_all_kinds_together_survive_json() -> None:
     encoder, codes = fitted(columns)  # type: ignore[arg-type]
     again = Encoder.from_json(json.loads(json.dumps(encoder.to_json())))
     assert again == encoder
-    assert again.width == encoder.features(codes).shape[1] == len(encoder.names)
+    assert len(again.names) == encoder.features(codes).shape[1] == len(encoder.names)
     assert (again.features(codes) != encoder.features(codes)).nnz == 0
     assert [column.describe() for column in encoder.columns][-1] == "left out"
 

@@ -17,6 +17,7 @@ from ergnn.data.datasets import DATASETS
 from ergnn.data.datasets.base import PartedDataset, with_compact_x
 from ergnn.data.datasets.table import DBLP, Citeseer, CoauthorCS, PubMed
 from ergnn.data.graph import UNLABELED, Graph
+from ergnn.data.hashing import seeded
 from ergnn.data.scenarios import periods
 
 LANGUAGES = {"DE": 9_498, "ENGB": 7_126, "ES": 4_648, "FR": 6_549, "PTBR": 1_912, "RU": 4_385}
@@ -84,8 +85,7 @@ class CitationDomains(PartedDataset):
 
 def reduced(x: Tensor, width: int) -> Tensor:
     """Return ``XV`` with the first ``width`` right singular vectors V of X, and zeros if there are fewer."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    with seeded(0):
         v = torch.svd_lowrank(x, q=min(width, *x.shape), niter=2)[2]
     return F.pad(x @ v, (0, width - v.size(1)))
 

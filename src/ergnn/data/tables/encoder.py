@@ -67,14 +67,9 @@ class FittedColumn(ColumnKind):
 
     def describe(self) -> str:
         """Say in a few words what the column becomes."""
-        if self.kind == "category":
-            return f"{len(self.values)} values and other"
-        if self.kind == "text":
-            return f"words and pairs of words, hashed to {TEXT_WIDTH:,} columns"
-        if self.kind == "word":
-            return "a word"
         if self.scale is None:
-            return "left out"
+            text = f"words and pairs of words, hashed to {TEXT_WIDTH:,} columns"
+            return {"category": f"{len(self.values)} values and other", "text": text}.get(self.kind, "left out")
         words = "signed logarithm, standardized" if self.scale.unit else "standardized"
         parts = ", month and weekday" if self.kind == "date" else ""
         return words + parts + (", missing values marked" if self.scale.missing else "")
@@ -82,10 +77,7 @@ class FittedColumn(ColumnKind):
 
 @dataclass(frozen=True)
 class Encoder:
-    """How the columns of a table become features.
-
-    All parameters are functions of the set of rows (:meth:`fit`), whatever their order.
-    """
+    """How the columns of a table become features: functions of the set of rows (:meth:`fit`), whatever their order."""
 
     columns: tuple[FittedColumn, ...]
 
@@ -111,10 +103,6 @@ class Encoder:
         return cls(tuple(columns))
 
     @property
-    def width(self) -> int:
-        return len(self.names)
-
-    @property
     def num_numbers(self) -> int:
         """Number of columns of :attr:`Codes.numbers`."""
         return sum(column.kind in CODED for column in self.columns)
@@ -133,7 +121,7 @@ class Encoder:
         return any(column.kind in ("text", "word") for column in self.columns)
 
     def features(self, codes: Codes) -> Any:
-        """Return the features of some rows, ``[n, width]`` float32, dense, or in CSR form if there is text."""
+        """Return the features of some rows, ``[n, names]`` float32, dense, or in CSR form if there is text."""
         blocks: list[Any] = [np.empty((len(codes.numbers), 0), np.float32)]
         numbers, text = iter(codes.numbers.T), 0
         for column in self.columns:
