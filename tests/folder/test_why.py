@@ -88,9 +88,13 @@ def test_the_class_changes_without_the_deciding_label(changed: LearnerFolder) ->
         assert deciding is None or (deciding["id"], deciding["then"]) in first[row]
 
 
-def test_labels_that_fit_least_come_first(changed: LearnerFolder) -> None:
+def test_planted_errors_are_found_and_nothing_is_written(changed: LearnerFolder) -> None:
     with changed.snapshot() as snapshot:
-        plain, again = audit_labels(snapshot), audit_labels(snapshot, most=3)
+        plain, planted = audit_labels(snapshot), audit_labels(snapshot, plant=0.1)
+        again = audit_labels(snapshot, most=3)
+    count = planted["planted"]["labels"]
+    assert planted["planted"]["found"] == sum(row["planted"] for row in planted["rows"][:count])
+    assert planted["planted"]["average_precision"] > 3 * count / planted["compared"]
     assert again["rows"] == plain["rows"][:3]
     probabilities = [row["probability"] for row in plain["rows"]]
     assert probabilities == sorted(probabilities)
@@ -141,7 +145,7 @@ def test_commands_print_the_same_as_text_json_and_files(
     report = json.loads(run("audit", root, "--json", "--count", "4"))
     table, out = run("audit", root, "--count", "4"), tmp_path / "audit.csv"
     assert all(row["id"] in table for row in report["rows"])
-    assert "labels are not the class that all others predict" in run("audit", root, "-o", str(out))
+    assert "planted errors" in run("audit", root, "--plant", "0.1", "-o", str(out))
     assert len(out.read_text().splitlines()) == 1 + report["compared"]
     suggested = json.loads(run("suggest", root, "--json", "--count", "3"))
     run("suggest", root, "--count", "3", "-o", str(out))
@@ -166,7 +170,9 @@ def test_what_cannot_be_explained_is_said(command: str, tmp_path: Path, capsys: 
     full = LearnerFolder.create(tmp_path / "c")
     full.observe(*make_updates(1)[0])
     ids.write_text("id\nnobody\n")
-    if command != "audit":
+    if command == "audit":
+        assert "plant is 1.5; it must be a share" in error(full, "--plant", "1.5")
+    else:
         assert "node 'nobody' is not in the graph" in error(
             full, "--among" if command == "suggest" else "--nodes", str(ids)
         )

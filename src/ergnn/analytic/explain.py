@@ -16,7 +16,7 @@ for one node less in this class.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -25,7 +25,7 @@ from torch import Tensor
 from ergnn.analytic.features import CONSTANT, Features, length
 from ergnn.analytic.kernels import LINEAR, Kernel, products, squares
 from ergnn.analytic.ridge import ROW_BLOCK, RidgeSolution
-from ergnn.config.errors import check_choice
+from ergnn.config.errors import InputError, check_choice
 
 BY = ("variance", "margin", "random")
 """Rules by which nodes to label are chosen."""
@@ -343,6 +343,26 @@ def doubts(effects: LabelEffects) -> Doubts:
     own = probabilities.gather(1, effects.column[:, None]).flatten()
     own = torch.where(effects.sizes[effects.column] > 1, own, torch.nan)
     return Doubts(effects.nodes, effects.labels, own, column, best)
+
+
+def plant_errors(effects: LabelEffects, share: float, seed: int = 0) -> tuple[LabelEffects, Tensor]:
+    """Give a share of the labels another class at random, with the same λ; also return a mask of these."""
+    count, classes = effects.column.numel(), effects.classes.numel()
+    if classes < 2:
+        raise InputError("all labels are of one class; errors cannot be planted")
+    generator = torch.Generator().manual_seed(seed)
+    chosen = torch.randperm(count, generator=generator)[: max(1, round(share * count))].to(effects.column.device)
+    other = 1 + torch.randint(classes - 1, (chosen.numel(),), generator=generator).to(chosen.device)
+    column, wrong = effects.column.clone(), torch.zeros_like(effects.column, dtype=torch.bool)
+    column[chosen], wrong[chosen] = (column[chosen] + other) % classes, True
+    return replace(effects, labels=effects.classes[column]), wrong
+
+
+def average_precision(order: Tensor, wrong: Tensor) -> float:
+    """Return the mean share of wrong labels among the first ones of an order, up to each wrong one."""
+    hit = wrong[order].double()
+    places = torch.arange(1, hit.numel() + 1, device=hit.device)
+    return float((hit.cumsum(0) / places * hit).sum() / wrong.sum())
 
 
 def choose(effects: LabelEffects, rows: Tensor, count: int, by: str = "variance") -> list[int]:

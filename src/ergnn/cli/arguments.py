@@ -244,6 +244,8 @@ def _why(commands: Any) -> None:
     parser = _on_folder(commands, "audit", "list training labels that look wrong to all others (closed form)", *shared)
     option(parser, "--count", "N", "list N labels", 20, type=count)
     option(parser, "-o --out", "FILE.csv", "write all labels to a file instead, in this order")
+    text = "give this share of the labels another class first, in memory only, and report how many are found"
+    option(parser, "--plant", "X", text, 0.0)
 
     parser = _on_folder(commands, "suggest", "list unlabeled nodes whose labels would help most (closed form)", *shared)
     option(parser, "--count", "N", "list N nodes", 50, type=count)

@@ -239,7 +239,7 @@ def explain_command(args: argparse.Namespace) -> None:
 
 def audit_command(args: argparse.Namespace) -> None:
     with folder_of(args).snapshot(args.version) as snapshot:
-        report = why.audit_labels(snapshot, None if args.out else args.count)
+        report = why.audit_labels(snapshot, None if args.out else args.count, args.plant)
     rows = [
         {
             **row,

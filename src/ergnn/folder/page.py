@@ -277,6 +277,9 @@ def audit_words(report: dict[str, Any]) -> str:
     """Say how many labels were compared, and how many look wrong."""
     alone = report["labels"] - report["compared"]
     rest = f"; {alone:,} could not be compared: no other node has the label" if alone else ""
+    if planted := report.get("planted"):
+        rest += "; {found:,} of {labels:,} planted errors are among the first {labels:,}".format(**planted)
+        rest += f", average precision {planted['average_precision']:.3f}"
     return f"{report['doubtful']:,} of {report['compared']:,} labels are not the class that all others predict{rest}"
 
 

@@ -13,7 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ergnn.analytic.explain import BY, Explanation, LabelEffects, choose, doubts, explain
+from ergnn.analytic.explain import (
+    BY,
+    Explanation,
+    LabelEffects,
+    average_precision,
+    choose,
+    doubts,
+    explain,
+    plant_errors,
+)
 from ergnn.config.errors import InputError, check_at_least, check_choice
 from ergnn.data.partial import LabeledGraph, find_all
 from ergnn.data.tables.encoder import Encoder
@@ -156,9 +165,19 @@ def _steps(graph: LabeledGraph, node: int) -> dict[int, int]:
     return hops
 
 
-def audit_labels(snapshot: Snapshot, most: int | None = None) -> dict[str, Any]:
-    """Compare every training label with what the others say; list ``most`` of them, those that fit least first."""
-    effects = _effects(snapshot)
+def audit_labels(snapshot: Snapshot, most: int | None = None, plant: float = 0.0) -> dict[str, Any]:
+    """Compare every training label with what the others say; those that fit least come first.
+
+    Args:
+        snapshot: a version.
+        most: labels that are listed; by default all.
+        plant: first give this share of the labels another class, at random, in memory only, and say how many are found.
+    """
+    if not 0 <= plant < 1:
+        raise InputError(f"plant is {plant}; it must be a share of the labels, from 0 to below 1")
+    effects, wrong = _effects(snapshot), None
+    if plant:
+        effects, wrong = plant_errors(effects, plant)
     found = doubts(effects)
     order, classes = found.order(), [snapshot.classes[c] for c in effects.classes.tolist()]
     shown = order[:most]
@@ -176,12 +195,21 @@ def audit_labels(snapshot: Snapshot, most: int | None = None) -> dict[str, Any]:
         }
         for given, probability, column, best in zip(*columns, strict=True)
     ]
-    return {
+    report: dict[str, Any] = {
         "labels": found.nodes.numel(),
         "compared": len(order),
         "doubtful": int((found.column[order] != effects.column[order]).sum()),
         "rows": rows,
     }
+    if wrong is not None:
+        count = int(wrong.sum())
+        report["rows"] = [{**row, "planted": planted} for row, planted in zip(rows, wrong[shown].tolist(), strict=True)]
+        report["planted"] = {
+            "labels": count,
+            "found": int(wrong[order[:count]].sum()),
+            "average_precision": average_precision(order, wrong),
+        }
+    return report
 
 
 def suggest_nodes(
