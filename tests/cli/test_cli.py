@@ -203,7 +203,7 @@ def test_the_progress_bar_goes_to_a_terminals_standard_error_only() -> None:
     out = process.stdout.read()
     assert process.wait() == 0
     assert "cora · sgc · replay mf*" in shown.decode()
-    assert "100 %" in shown.decode()
+    assert "100%" in shown.decode()
     assert "PM performance mean" in out
     assert "\x1b" not in out
-    assert "100 %" not in out
+    assert "100%" not in out

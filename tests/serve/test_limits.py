@@ -145,7 +145,7 @@ def test_unknown_places(reader: TestClient) -> None:
     ("options", "said"),
     [
         (["--host", "0.0.0.0"], "--host 0.0.0.0: without a token only this machine may connect"),
-        (["--max-queued", "0"], "the limit 'queued' is 0; it must be above 0"),
+        (["--max-queued", "0"], "max_queued is 0; it must be above 0"),
         (["--token-file", "no-such-file"], "--token-file no-such-file: cannot be read"),
         (["--port", "99999"], "--port 99999: ports are 0 to 65535"),
     ],

@@ -28,7 +28,7 @@ FIXED = ("learner", "head")
 
 def add_commands(commands: Any) -> None:
     """Add all commands, in the order of the help."""
-    for add in (_run, _lists, _reproduce, _compare, _runs, _demo, _folder, _observe, _predict, _scores, _why, _serve):
+    for add in (_run, _lists, _grids, _runs, _demo, _folder, _observe, _predict, _scores, _why, _serve):
         add(commands)
 
 
@@ -68,12 +68,18 @@ def _lists(commands: Any) -> None:
         parser.add_argument("name", metavar="NAME", nargs="?", help="list the options of this entry")
 
 
-def _reproduce(commands: Any) -> None:
+def _grids(commands: Any) -> None:
+    """Add the commands that run many configurations."""
     text = "run the paper's tables and figures, a class-incremental table, and tables published by others"
     parser = _add(commands, "reproduce", "lab.reproduce", text, RESUME)
     choices = (*RESULTS, *PUBLISHED, "all")
     parser.add_argument("result", choices=choices, metavar="|".join(choices), help="all: every result of the paper")
     _grid(parser, Options)
+
+    parser = _add(commands, "compare", "lab.compare", "compare methods at equal memory, with equal search", RESUME)
+    option(parser, "--no-run", "", "write tables of stored runs only")
+    option(parser, "--batch", "N", "train N seeds together (default: 10)", type=count)
+    _grid(parser, CompareOptions)
 
 
 def _grid(parser: Any, settings: Any) -> None:
@@ -90,13 +96,6 @@ def _grid(parser: Any, settings: Any) -> None:
     option(parser, "--task-cpus", "X", "cores per batch of runs on Ray (default: 1)")
     option(parser, "--task-gpus", "X", "GPUs per batch of runs on Ray (default: 1 with cuda, otherwise 0)")
     option(parser, "--quiet", "", "print no progress lines")
-
-
-def _compare(commands: Any) -> None:
-    parser = _add(commands, "compare", "lab.compare", "compare methods at equal memory, with equal search", RESUME)
-    option(parser, "--no-run", "", "write tables of stored runs only")
-    option(parser, "--batch", "N", "train N seeds together (default: 10)", type=count)
-    _grid(parser, CompareOptions)
 
 
 def _runs(commands: Any) -> None:

@@ -43,11 +43,9 @@ def progress_bar(name: str, total: int | None, enabled: bool = True) -> Iterator
         yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress
 
-    columns = [TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()]
-    if total is not None:
-        columns[2:] = [TextColumn("{task.percentage:3.0f} %"), columns[2], TextColumn("left"), TimeRemainingColumn()]
+    columns = Progress.get_default_columns()[: 2 if total is None else None]  # without a total: its name and a bar
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         job = bar.add_task(name, total=total)
         yield lambda steps: bar.advance(job, steps)

@@ -6,7 +6,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.machinery import SourceFileLoader
+from importlib.util import find_spec, module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -60,19 +61,18 @@ def import_plugin(name: str) -> None:
 def _import_file(path: Path) -> None:
     if not path.is_file():
         raise InputError("no such file")
-    module_name = f"ergnn_plugin_{path.stem}"
-    loaded = sys.modules.get(module_name)
-    if loaded is not None and loaded.__file__ == str(path):
+    name = f"ergnn_plugin_{path.stem}"
+    if getattr(sys.modules.get(name), "__file__", None) == str(path):
         return
-    spec = spec_from_file_location(module_name, path)
+    loader = SourceFileLoader(name, str(path))
+    spec = spec_from_loader(name, loader)
     assert spec is not None
-    assert spec.loader is not None
     module = module_from_spec(spec)
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
-    sys.modules[module_name] = module  # annotations are evaluated in the module of their class
+    sys.modules[name] = module  # annotations are evaluated in the module of their class
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except BaseException:
-        del sys.modules[module_name]
+        del sys.modules[name]
         raise

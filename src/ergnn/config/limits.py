@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
-from ergnn.config.errors import FormatError, InputError
+from ergnn.config.errors import FormatError, InputError, check_between
 
 MEGABYTE = 1 << 20
 
@@ -85,9 +86,7 @@ class ServeLimits:
     seconds: float = 30.0
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if value <= 0:
-                raise InputError(f"the limit {name!r} is {value}; it must be above 0")
+        check_between(0, inf, **{f"max_{name}": value for name, value in vars(self).items()})
 
     @property
     def tables(self) -> Limits:

@@ -187,8 +187,7 @@ def _features(nodes: Sequence[Node], limits: Limits, where: str) -> Any:
 
 
 def edge_table(edges: Sequence[Edge]) -> EdgeTable:
-    sides = [np.array([getattr(edge, side) for edge in edges], object) for side in ("source", "target")]
-    return EdgeTable(sides[0], sides[1])
+    return EdgeTable(*np.array([(edge.source, edge.target) for edge in edges], object).T)
 
 
 def _kind(row: Any) -> str:
