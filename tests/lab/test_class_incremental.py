@@ -13,8 +13,8 @@ import torch
 
 from ergnn import Learner, make_stream
 from ergnn.lab.config import RunConfig
+from ergnn.lab.engines import GridRunner
 from ergnn.lab.grid import CLASS_INCREMENTAL
-from ergnn.lab.grid_runner import GridRunner
 from ergnn.lab.report.experiments import write_results
 from ergnn.lab.reproduce import GridCell, Options, cells, reproduce
 from ergnn.lab.run import members_of, streams_of

@@ -16,9 +16,9 @@ from ergnn.cli.main import main
 from ergnn.config import imports
 from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.data import DATASETS
-from ergnn.lab.compare import Compared, compare, fit_memory
-from ergnn.lab.contenders import SEARCH_SEED, CompareOptions, Condition, Entry, contenders, plan
-from ergnn.lab.grid_runner import GridRunner
+from ergnn.lab.compare import Compared, Condition, Entry, compare, contenders, fit_memory, plan
+from ergnn.lab.engines import GridRunner
+from ergnn.lab.options import SEARCH_SEED, CompareOptions
 from ergnn.lab.report.comparison import Group, benchmark_section, write_comparison
 from ergnn.lab.store import RunStore
 from ergnn.learning.resolve import default_options

@@ -14,8 +14,7 @@ from ergnn.config import imports
 from ergnn.config.errors import InputError
 from ergnn.lab import engines
 from ergnn.lab.config import RunConfig
-from ergnn.lab.engines import LocalEngine, Outcome, Unit
-from ergnn.lab.grid_runner import GridRunner, run_units
+from ergnn.lab.engines import GridRunner, LocalEngine, Outcome, Unit, run_units
 from ergnn.lab.report.experiments import write_results
 from ergnn.lab.reproduce import Options, reproduce
 from ergnn.lab.run import members_of, run_members

@@ -102,7 +102,7 @@ def test_two_competing_classes_are_also_scored_by_the_area_under_the_curve() -> 
     assert result.history[-1]["roc_auc"] == pytest.approx(roc_auc_score(truth, scores), abs=1e-12)
     with RunStore(":memory:") as store:
         store.put_all(config, [result])
-        row = ResultRow(store.members(config))
+        row = ResultRow(list(store.finished(config).values()))
     assert row.summary("score").mean == result.history[-1]["roc_auc"]
     assert row.summary("micro").mean == pytest.approx((truth == (scores > 0.5)).mean(), abs=1e-6)
 
@@ -112,7 +112,7 @@ def test_printed_numbers_stand_beside_ours_with_sign_and_protocol() -> None:
     matrix = AccuracyMatrix([[1.0], [0.1, 0.9], [0.0, 0.3, 0.8]])
     with RunStore(":memory:") as store:
         store.put_all(cell.config, [SeedResult(0, 0, [[0]] * 3, matrix, [], 0, [])])
-        cell = replace(cell, runs=store.members(cell.config))
+        cell = replace(cell, runs=list(store.finished(cell.config).values()))
         results = [cell, *(c for c in planned(GSIP, seeds=1) if c.row.label == "SSRM")]
     (page,) = experiment_sections(GSIP, results)
     assert list(page.table.header) == ["%", "AA paper", "AA ours", "diff", "BWT paper", "BWT ours", "diff"]

@@ -11,8 +11,7 @@ import pytest
 
 from ergnn.config.errors import InputError
 from ergnn.lab.config import RunConfig
-from ergnn.lab.engines import Outcome, RayEngine, Unit
-from ergnn.lab.grid_runner import run_units, units_of
+from ergnn.lab.engines import Outcome, RayEngine, Unit, run_units, units_of
 from ergnn.lab.store import RunStore
 
 ray = pytest.importorskip("ray", reason="ray is not installed")

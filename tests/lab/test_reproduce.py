@@ -16,9 +16,8 @@ from ergnn.cli.main import main, make_parser
 from ergnn.cli.run import config_of
 from ergnn.config.errors import InputError
 from ergnn.lab.config import RunConfig, member_key
-from ergnn.lab.engines import Unit
+from ergnn.lab.engines import Unit, run_units, units_of
 from ergnn.lab.grid import FIGURE_3, TABLE_2
-from ergnn.lab.grid_runner import run_units, units_of
 from ergnn.lab.report.experiments import experiment_sections, paired_tests_of
 from ergnn.lab.reproduce import EXPERIMENTS, GridCell, Options, cells, command_of
 from ergnn.lab.run import SeedResult
@@ -128,7 +127,7 @@ def filled(cell_label: str, gain: float, experiment=TABLE_2) -> GridCell:
     ]
     with RunStore(":memory:") as store:
         store.put_all(cell.config, results)
-        result = replace(cell, runs=store.members(cell.config))
+        result = replace(cell, runs=list(store.finished(cell.config).values()))
     return result
 
 

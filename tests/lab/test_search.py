@@ -5,8 +5,7 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ergnn.lab.compare import FULL, MAX_PROBES, fit_memory
-from ergnn.lab.contenders import Condition, Entry, trial_settings
+from ergnn.lab.compare import FULL, MAX_PROBES, Condition, Entry, fit_memory, trial_settings
 
 
 def searched(size_bytes: Callable[[int], int], budget: int, largest: int) -> tuple[int, int]:

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from ergnn.config.errors import InputError
-from ergnn.lab.statistics import critical_difference, holm, paired_tests, pareto_front, rank, wilcoxon
+from ergnn.lab.statistics import holm, paired_tests, pareto_front, rank, wilcoxon
 
 
 def enumerated(differences: list[float]) -> float:
@@ -42,17 +41,10 @@ def test_differences_of_rounding_are_ties() -> None:
     assert wilcoxon([0.3 - 0.2, -(0.4 - 0.3), 0.1]) == pytest.approx(enumerated([1, -1, 1]))
 
 
-def test_wilcoxon_rejects_nan() -> None:
-    with pytest.raises(InputError, match="finite"):
-        wilcoxon([0.1, float("nan")])
-
-
 def test_holm_by_hand() -> None:
     # sorted 0.01 ×4 = 0.04, 0.013 ×3 = 0.039 → 0.04, 0.02 ×2 = 0.04, 0.6 ×1
     assert holm([0.02, 0.6, 0.01, 0.013]) == pytest.approx([0.04, 0.6, 0.04, 0.04])
     assert holm([]) == []
-    with pytest.raises(InputError, match="between 0 and 1"):
-        holm([1.2])
 
 
 def test_only_common_members_are_paired() -> None:
@@ -89,7 +81,6 @@ def test_the_worked_example_of_demsar() -> None:
     assert statistic == pytest.approx(3.69, abs=5e-3)
     assert found.p == pytest.approx(float(stats.f.sf(statistic, 3, 39)))
     assert found.difference == pytest.approx(1.25, abs=5e-3)
-    assert critical_difference(4, 14, alpha=0.10) == pytest.approx(1.12, abs=5e-3)
 
 
 @settings(max_examples=40, deadline=None)
@@ -105,12 +96,6 @@ def test_methods_in_the_same_order_on_all_data_sets_differ_for_certain() -> None
     found = rank({"a": [3, 3, 3], "b": [2, 2, 2], "c": [1, 1, 1]})
     assert (found.p, list(found.ranks)) == (0.0, [1.0, 2.0, 3.0])
     assert rank({"a": [2], "b": [1]}).p is None
-
-
-@pytest.mark.parametrize("scores", [{"a": [1.0]}, {"a": [1.0, np.nan], "b": [1.0, 2.0]}, {"a": [], "b": []}])
-def test_incomplete_scores_are_refused(scores: dict[str, list[float]]) -> None:
-    with pytest.raises(InputError, match="a ranking needs a finite score"):
-        rank(scores)
 
 
 @settings(max_examples=60, deadline=None)

@@ -3,9 +3,8 @@
 import multiprocessing
 import sys
 
-from ergnn.lab.engines import LocalEngine
+from ergnn.lab.engines import GridRunner, LocalEngine
 from ergnn.lab.grid import Experiment, GridRow
-from ergnn.lab.grid_runner import GridRunner
 from ergnn.lab.report.experiments import write_results
 from ergnn.lab.reproduce import Options, reproduce
 

@@ -9,8 +9,8 @@ import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ergnn.cli.arguments import RUN_FILTERS
 from ergnn.cli.options import given
@@ -20,22 +20,16 @@ from ergnn.config.registry import REQUIRED, field_options
 from ergnn.lab.options import CompareOptions, Options
 from ergnn.pages.table import Table
 
-T = TypeVar("T")
-
 
 def reproduce(args: argparse.Namespace) -> int:
     """Run the experiments; return 0 on success and 1 if some rows failed."""
     from ergnn.lab.grid import PAPER
-    from ergnn.lab.grid_runner import GridRunner
     from ergnn.lab.report.experiments import write_results
     from ergnn.lab.reproduce import EXPERIMENTS, reproduce
 
     options = options_of(args, Options)
-    lines = Lines(enabled=not args.quiet)
     experiments = PAPER if args.result == "all" else [EXPERIMENTS[args.result]]
-    runner = GridRunner(
-        args.out, args.store, args.resume, engine=engine_of(args), on_plan=lines.plan, on_done=lines.done
-    )
+    runner = runner_of(args, Lines(enabled=not args.quiet))
     done = reproduce(experiments, options, runner)
     command = command_line(args, f"reproduce {args.result}", Options)
     sections = write_results(done, experiments, options, runner, command=command)
@@ -46,9 +40,7 @@ def reproduce(args: argparse.Namespace) -> int:
 
 def compare(args: argparse.Namespace) -> int:
     """Run the comparison; return 0 on success and 1 if some runs failed."""
-    from ergnn.lab.compare import compare
-    from ergnn.lab.contenders import QUICK
-    from ergnn.lab.grid_runner import GridRunner
+    from ergnn.lab.compare import QUICK, compare
     from ergnn.lab.report.comparison import write_comparison
     from ergnn.lab.run import BATCH
 
@@ -65,44 +57,37 @@ def compare(args: argparse.Namespace) -> int:
         for condition, reason in left_out.items():
             lines.say(f"left out: {condition}: {reason}")
 
-    runner = GridRunner(
-        args.out,
-        args.store,
-        args.resume,
-        engine=engine_of(args),
-        batch=args.batch or BATCH,
-        run=not args.no_run,
-        on_plan=lambda stage, units: lines.plan(stage, units) if units else None,
-        on_done=lines.done,
-    )
+    runner = runner_of(args, lines, batch=args.batch or BATCH, run=not args.no_run)
     done = compare(options, runner, planned)
     sections = write_comparison(done, args.out, command_line(args, "compare", CompareOptions), args.quick)
     files = "benchmark, details and search as .txt, .md and .tex, figures as .svg, results.json, report.html"
     return print_results(sections, f"{args.out}: {files}", runner.failed)
 
 
-def options_of(args: argparse.Namespace, kind: Callable[..., T], **preset: Any) -> T:
+def options_of(args: argparse.Namespace, kind: Any, **preset: Any) -> Any:
     """Return the options of a command: those that are given, and else those of a preset."""
     names = {option.name for option in field_options(kind)}
     return kind(**preset | {name: value for name, value in given(args, ()).items() if name in names})
 
 
-def engine_of(args: argparse.Namespace) -> Any:
-    """Return the engine of the options of a command that runs many configurations."""
+def runner_of(args: argparse.Namespace, lines: Lines, **options: Any) -> Any:
+    """Return the runner of a command that runs many configurations, with the engine of its options."""
     import torch
 
     from ergnn.engine.distributed import launched
-    from ergnn.lab.engines import LocalEngine, RayEngine
+    from ergnn.lab.engines import GridRunner, LocalEngine, RayEngine
 
     if launched():
         raise InputError("torchrun supports only `ergnn run`; use --engine ray to run a grid on several machines")
     torch.set_num_threads(1)
     if args.engine == "ray":
-        return RayEngine(args.address, args.jobs, args.task_cpus, args.task_gpus)
-    for name in ("address", "task_cpus", "task_gpus"):
-        if getattr(args, name) is not None:
-            raise InputError(f"{name} is {getattr(args, name)!r}; it is an option of the engine ray; this one is local")
-    return LocalEngine(min(os.cpu_count() or 1, 8) if args.jobs is None else args.jobs)
+        options["engine"] = RayEngine(args.address, args.jobs, args.task_cpus, args.task_gpus)
+    else:
+        for name in ("address", "task_cpus", "task_gpus"):
+            if (value := getattr(args, name)) is not None:
+                raise InputError(f"{name} is {value!r}; it is an option of the engine ray; this one is local")
+        options["engine"] = LocalEngine(min(os.cpu_count() or 1, 8) if args.jobs is None else args.jobs)
+    return GridRunner(args.out, args.store, args.resume, on_plan=lines.plan, on_done=lines.done, **options)
 
 
 def command_line(args: argparse.Namespace, command: str, kind: Any) -> str:
@@ -138,12 +123,12 @@ class Lines:
     """Prints one line per finished batch to standard error, with the remaining time."""
 
     def __init__(self, enabled: bool) -> None:
-        self.enabled, self.total, self.finished = enabled, 0, 0
-        self.start = time.monotonic()
+        self.enabled = enabled
 
     def plan(self, stage: str, units: int) -> None:
         self.total, self.finished, self.start = units, 0, time.monotonic()
-        self.say(f"{units} batches of {stage} to do" if units else f"all {stage} are already in the store")
+        if units:
+            self.say(f"{units} batches of {stage} to do")
 
     def done(self, outcome: Any) -> None:
         self.finished += 1
@@ -165,9 +150,7 @@ def runs(args: argparse.Namespace) -> None:
     from ergnn.lab.statistics import MEASURES
     from ergnn.lab.store import RunStore
 
-    filters: dict[str, Any] = {name: getattr(args, name) for name in RUN_FILTERS if getattr(args, name)}
-    if args.seed is not None:
-        filters["seed"] = args.seed
+    filters = {name: getattr(args, name) for name in (*RUN_FILTERS, "seed") if getattr(args, name) is not None}
     with RunStore(store_path(args.store), create=False) as store:
         stored = store.runs(**filters)
     if args.json:

@@ -1,6 +1,7 @@
-"""Engines compute units of work: in this process, in processes of this machine, or on a Ray cluster.
+"""Run the units of work that are missing in a store: in this process, in local processes, or on a Ray cluster.
 
-An engine only computes: units in, results out, in any order. :mod:`ergnn.lab.grid_runner` stores them.
+An engine only computes: units in, results out, in any order. :func:`run_units` alone stores them, so that a unit that
+was computed twice (after a worker was lost) is stored once.
 """
 
 from __future__ import annotations
@@ -12,21 +13,22 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from math import inf
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from ergnn.config import imports
 from ergnn.config.errors import ErgnnError, InputError, check_at_least, check_between
-from ergnn.lab.config import RunConfig
-from ergnn.lab.result import Member, SeedResult
-from ergnn.lab.run import StreamCache, run_members
-from ergnn.lab.store import Origin
+from ergnn.lab.config import RunConfig, member_key
+from ergnn.lab.result import Member, SeedResult, StoredRun
+from ergnn.lab.run import BATCH, StreamCache, members_of, run_members
+from ergnn.lab.store import RunStore, origin_here
 
 STREAMS = StreamCache()
 """The streams of the last unit: many units have the same."""
@@ -56,7 +58,7 @@ class Outcome:
     seconds: float
     error: str = ""
     results: Sequence[SeedResult] = ()
-    origin: Origin | None = None
+    origin: Mapping[str, Any] | None = None
 
 
 Engine = Callable[[Sequence[Unit]], Generator[Outcome, None, None]]
@@ -69,6 +71,7 @@ def compute(unit: Unit) -> Outcome:
     """
     start, batch = time.perf_counter(), len(unit.members)
     results: list[SeedResult] = []
+    error = ""
     try:
         while len(results) < len(unit.members):
             left = unit.members[len(results) :]
@@ -80,15 +83,18 @@ def compute(unit: Unit) -> Outcome:
                     raise
                 batch = (batch + 1) // 2
             _free_memory()  # the error, whose traceback holds tensors, is gone
-    except (ErgnnError, ImportError) as error:
-        return Outcome(unit, time.perf_counter() - start, str(error))
-    except Exception as error:  # an error of one row must not stop the others
+    except (ErgnnError, ImportError) as reason:
+        error = str(reason)
+    except Exception as reason:  # an error of one row must not stop the others
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()  # after a fault of the GPU, this ends the process and shows both errors
-        return Outcome(unit, time.perf_counter() - start, f"{type(error).__name__}: {error}")
+        error = f"{type(reason).__name__}: {reason}"
     finally:
         _free_memory()
-    return Outcome(unit, time.perf_counter() - start, "", results, Origin.here(str(unit.config.learner.device)))
+    seconds = time.perf_counter() - start
+    if error:
+        return Outcome(unit, seconds, error)
+    return Outcome(unit, seconds, "", results, origin_here(str(unit.config.learner.device)))
 
 
 def _free_memory() -> None:
@@ -268,3 +274,117 @@ def _check_reachable(address: str) -> None:
 def _compute(unit: Unit, cpus: float) -> Outcome:
     torch.set_num_threads(max(1, int(cpus)))
     return compute(unit)
+
+
+def units_of(store: RunStore, configs: Sequence[RunConfig], batch: int = BATCH) -> list[Unit]:
+    """Return the unfinished members in fixed batches, each member once.
+
+    Batches are formed before finished members are removed, so that a resumed program uses the same batches as an
+    uninterrupted one.
+    """
+    units: list[Unit] = []
+    planned: set[str] = set()
+    for config in configs:
+        absent = set(store.missing(config))
+        members = members_of(config)
+        for start in range(0, len(members), batch):
+            keys = {member_key(config, *member): member for member in members[start : start + batch]}
+            unfinished = [member for key, member in keys.items() if member in absent and key not in planned]
+            planned |= keys.keys()
+            if unfinished:
+                units.append(Unit(config, unfinished))
+    return units
+
+
+def run_units(
+    units: Sequence[Unit],
+    store_path: str,
+    on_done: Callable[[Outcome], None] | None = None,
+    *,
+    engine: Engine | None = None,
+) -> list[Outcome]:
+    """Run units and store their results; ``on_done`` is called with each. One that fails does not stop the others."""
+    outcomes = []
+    with RunStore(store_path) as store, closing((engine or LocalEngine())(units)) as computed:
+        for outcome in computed:
+            error = outcome.error
+            if not error:
+                try:
+                    store.put_all(outcome.unit.config, outcome.results, outcome.origin)
+                except ErgnnError as failure:
+                    error = str(failure)
+            outcomes.append(replace(outcome, error=error, results=()))
+            if on_done is not None:
+                on_done(outcomes[-1])
+    return outcomes
+
+
+class GridRunner:
+    """Runs configurations into the store of an output folder, as far as they are missing there.
+
+    Args:
+        out: folder, which is created.
+        store: another file, or the URL of a server, instead of ``runs.sqlite``.
+        resume: continue with a store that has runs; otherwise it is an error.
+        engine: computes the units; by default this process.
+        batch: number of members that are trained together.
+        run: False to use stored runs only.
+        on_plan: called with the name of a stage and the number of units to run.
+        on_done: called with each finished unit.
+
+    Attributes:
+        outcomes: of all units that were run.
+    """
+
+    def __init__(
+        self,
+        out: str | Path,
+        store: str | None = None,
+        resume: bool = False,
+        *,
+        engine: Engine | None = None,
+        batch: int = BATCH,
+        run: bool = True,
+        on_plan: Callable[[str, int], None] | None = None,
+        on_done: Callable[[Outcome], None] | None = None,
+    ) -> None:
+        self.out, self.engine, self.batch, self.run = Path(out), engine, batch, run
+        self.on_plan, self.on_done = on_plan, on_done
+        self.outcomes: list[Outcome] = []
+        self.out.mkdir(parents=True, exist_ok=True)
+        self.store = str(self.out / "runs.sqlite") if store is None else store
+        with RunStore(self.store) as opened:
+            if len(opened) and run and not resume:
+                raise InputError(
+                    f"{opened.path} contains {len(opened)} finished runs; use --resume to continue, or another "
+                    f"{'--out' if store is None else '--store'} to start again"
+                )
+
+    @property
+    def failed(self) -> list[Outcome]:
+        return [outcome for outcome in self.outcomes if outcome.error]
+
+    def __call__(
+        self, stage: str, configs: Sequence[RunConfig], store: str | None = None
+    ) -> list[tuple[str, list[StoredRun]]]:
+        """Return the runs of each resolved configuration, or the reason why there are none, and an empty list.
+
+        Args:
+            store: another file of the output folder, instead of the store.
+        """
+        path = self.store if store is None else str(self.out / store)
+        with RunStore(path) as opened:
+            units = units_of(opened, configs, self.batch) if self.run else []
+        if self.on_plan is not None:
+            self.on_plan(stage, len(units))
+        if units:
+            self.outcomes += run_units(units, path, self.on_done, engine=self.engine)
+        results: list[tuple[str, list[StoredRun]]] = []
+        with RunStore(path) as opened:
+            for config in configs:
+                runs = opened.finished(config)
+                missing = len(members_of(config)) - len(runs)
+                error = next((outcome.error for outcome in self.failed if outcome.unit.config == config), "")
+                reason = (error or f"{missing} runs are not finished") if missing else ""
+                results.append((reason, [] if reason else list(runs.values())))
+        return results

@@ -86,7 +86,7 @@ class CompareOptions:
         """Raise an error for an unknown name or a value out of range."""
         from ergnn.data.datasets import DATASETS
         from ergnn.data.splits import parse_sizes
-        from ergnn.lab.contenders import contenders
+        from ergnn.lab.compare import contenders
         from ergnn.nn.backbones import BACKBONES
 
         names = ("seeds", "class_orders", "trials", "search_tasks", "budget", "epochs")

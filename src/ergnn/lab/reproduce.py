@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ergnn.config.errors import ErgnnError, InputError, check_choice
+from ergnn.config.errors import ErgnnError, check_choice
 from ergnn.config.learner_config import PROTOCOLS
 from ergnn.data.datasets import DATASETS
 from ergnn.lab.config import RunConfig, command_of
+from ergnn.lab.engines import GridRunner
 from ergnn.lab.grid import CLASS_INCREMENTAL, PAPER, TABLE_4, Experiment, GridRow
-from ergnn.lab.grid_runner import GridRunner
 from ergnn.lab.options import Options
 from ergnn.lab.paper import PaperResult, paper_result
 from ergnn.lab.published import PUBLISHED
@@ -50,8 +50,7 @@ class GridCell:
     @property
     def config(self) -> RunConfig:
         """The resolved configuration of an available cell."""
-        if self.given is None:
-            raise InputError(f"{self.row.label} on {self.dataset} is unavailable: {self.reason}")
+        assert self.given is not None, self.reason
         return self.given.resolved()
 
     @property
@@ -112,8 +111,7 @@ def _cell(
     if not row.settings:
         return replace(cell, reason="not implemented")
     settings |= _members(experiment, protocol, dataset, options, settings.get("seeds", 10))
-    if options.quick:
-        settings = {**settings, **experiment.quick}
+    settings |= experiment.quick if options.quick else {}
     try:
         given = RunConfig(dataset=dataset, protocol=protocol, device=options.device, **settings)
         preset, _ = check_run(given.resolved(), streams)
@@ -134,13 +132,11 @@ def datasets_of(experiment: Experiment, options: Options) -> Sequence[str]:
 
 
 def _members(experiment: Experiment, protocol: str, dataset: str, options: Options, usual: int) -> dict[str, Any]:
-    orders = options.class_orders
-    if orders is None:
-        many = protocol == "clean" and not options.quick and "class_order" not in experiment.common
-        orders = 10 if many else 1
+    many = protocol == "clean" and not options.quick and "class_order" not in experiment.common
+    orders = options.class_orders or (10 if many else 1)
     if dataset in TABLE_4.datasets:  # its tasks are permutations, which depend on the seed
         orders = 1
-    seeds = options.seeds if options.seeds is not None else min(usual, QUICK_SEEDS) if options.quick else usual
+    seeds = options.seeds or (min(usual, QUICK_SEEDS) if options.quick else usual)
     members: dict[str, Any] = {"seeds": seeds, "first_seed": options.first_seed}
     if orders > 1:
         members.update(class_order="shuffled", orders=orders, split="seeded")

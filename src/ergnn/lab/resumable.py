@@ -54,23 +54,17 @@ def run_resumable(
             config = config if ranks is None else config.with_settings(device=str(ranks.device))
             members = members_of(config)
             missing = members if store is None else store.missing(config)
-            learn, batch = None, BATCH
-            if ranks is not None:
-                missing = broadcast(missing)
-            if ranks is not None or folder is not None:
-                learn, batch = Checkpointer(config, folder, ranks, say).learn, 1
+            missing = missing if ranks is None else broadcast(missing)
+            is_plain = ranks is None and folder is None
+            how = (BATCH, None) if is_plain else (1, Checkpointer(config, folder, ranks, say).learn)
             results: list[SeedResult] = []
-            for finished in run_members(config, missing, progress if first else None, batch, learn) if missing else ():
+            for finished in run_members(config, missing, progress if first else None, *how) if missing else ():
                 results += finished
                 if store is not None:
                     store.put_all(config, finished)
     except RanksError as error:
-        again = (
-            "use --checkpoint DIR to make a run resumable"
-            if folder is None
-            else f"the same command continues from {folder}"
-        )
-        raise RanksError(f"{error}; {again}") from error
+        without = "use --checkpoint DIR to make a run resumable"
+        raise RanksError(f"{error}; {f'the same command continues from {folder}' if folder else without}") from error
     if not first:
         return None
     if store is None:
@@ -86,6 +80,7 @@ class Checkpointer:
 
     def __init__(self, config: RunConfig, folder: Path | None, ranks: Ranks | None, say: Callable[[str], None]) -> None:
         self.config, self.folder, self.ranks, self.say = config, folder, ranks, say
+        self.is_first = ranks is None or ranks.is_first
 
     def learn(self, member: Member, learner: Learner, stream: TaskStream, progress: Progress | None) -> AccuracyMatrix:
         """Let a learner learn its stream, from its checkpoint if any, and score it after each task."""
@@ -98,7 +93,7 @@ class Checkpointer:
             learner.observe(stream[i], callbacks=counter)
             (scores,) = scores_together([learner], [stream], self.config.score)
             rows.append(self._synchronized(stream[i].name, learner, scores))
-            if path is not None and (self.ranks is None or self.ranks.is_first):
+            if path is not None and self.is_first:
                 _write(path, {"schema": SCHEMA, "learner": learner.state_dict(), "rows": rows})
         return AccuracyMatrix(rows, stream.metric)
 
@@ -116,15 +111,14 @@ class Checkpointer:
 
     def _resume(self, path: Path | None, member: Member, learner: Learner, stream: TaskStream) -> list[list[float]]:
         """Restore the learner from its checkpoint; return the scores of finished tasks."""
-        first = self.ranks is None or self.ranks.is_first
-        saved = _read(path) if first and path is not None else None
+        saved = _read(path) if self.is_first and path is not None else None
         if self.ranks is not None:
             saved = broadcast(saved)
         if saved is None:
             return []
         rows: list[list[float]] = saved["rows"]
         learner.load_state_dict(saved["learner"], stream[len(rows) - 1].graph)
-        if first:
+        if self.is_first:
             self.say(f"seed {member[0]}, class order {member[1]}: {len(rows)} of {len(stream)} tasks are already done")
         return rows
 

@@ -50,11 +50,7 @@ def total_epochs(config: RunConfig) -> int:
 
 
 def streams_of(config: RunConfig, members: Sequence[Member], graphs: GraphCache | None = None) -> list[PresetStream]:
-    """Return the stream of each member; equal streams are the same object, and equal graphs too.
-
-    Args:
-        graphs: see :func:`ergnn.data.make_stream`.
-    """
+    """Return the stream of each member; equal streams are the same object, and equal graphs too."""
     graphs = {} if graphs is None else graphs
     first = (0, members[0][1]) if members else (0, 0)
 

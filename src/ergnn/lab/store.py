@@ -13,8 +13,7 @@ import os
 import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
@@ -52,20 +51,7 @@ RUNS = sql.Table(
 JSON_COLUMNS = [name for name, kind in COLUMNS.items() if kind.startswith("json")]
 
 
-@dataclass(frozen=True)
-class Origin:
-    """Version of the package, machine and peak memory of a computation; :meth:`here` is this process."""
-
-    code_version: str
-    machine: Mapping[str, Any]
-    peak_memory_mb: float
-
-    @classmethod
-    def here(cls, device: str) -> Origin:
-        return cls(__version__, machine_facts(device), peak_memory_mb(device))
-
-
-class RunStore:
+class RunStore(AbstractContextManager["RunStore"]):
     """Finished runs in a SQLite file or on a PostgreSQL server.
 
     Args:
@@ -106,21 +92,21 @@ class RunStore:
 
     def missing(self, config: RunConfig) -> list[Member]:
         """Return the seed and class order of the unfinished members of a resolved configuration."""
-        finished = self._finished(config)
+        finished = self.finished(config)
         return [member for member in members_of(config) if member not in finished]
 
-    def put_all(self, config: RunConfig, results: Sequence[SeedResult], origin: Origin | None = None) -> int:
+    def put_all(self, config: RunConfig, results: Sequence[SeedResult], origin: Mapping[str, Any] | None = None) -> int:
         """Store finished members in one transaction, except those that are stored already; return how many were new.
 
         Members that were trained together are stored together, so an interrupted program resumes with the same batches
         and gives bitwise the same results.
 
         Args:
-            origin: where they were computed; by default in this process.
+            origin: :func:`origin_here` of the process that computed them; by default of this one.
         """
         if not results:
             return 0
-        origin = Origin.here(str(config.learner.device)) if origin is None else origin
+        origin = origin or origin_here(str(config.learner.device))
         # sorted, so that two processes that insert the same rows cannot deadlock
         rows = sorted((_row(config, result, origin) for result in results), key=lambda row: str(row["key"]))
         insert: Any = sqlite.insert if self._is_sqlite else postgresql.insert
@@ -133,33 +119,34 @@ class RunStore:
 
         ``store.runs(dataset="cora", selector=["mf", "mf*"])``; ``class_order`` is the number of the class order.
         """
-        tests = []
-        for name, wanted in filters.items():
-            if name not in COLUMNS:
-                raise InputError(f"runs cannot be filtered by {name!r}; choose among: {', '.join(COLUMNS)}")
-            values = list(wanted) if isinstance(wanted, list | tuple) else [wanted]
-            tests.append(RUNS.c[name].in_(values))
+        for name in filters.keys() - COLUMNS.keys():
+            raise InputError(f"runs cannot be filtered by {name!r}; choose among: {', '.join(COLUMNS)}")
+        tests = [
+            RUNS.c[name].in_(wanted if isinstance(wanted, list | tuple) else [wanted])
+            for name, wanted in filters.items()
+        ]
         with self._errors(), self._engine.connect() as connection:
             rows = connection.execute(sql.select(RUNS).where(*tests)).mappings()
             return sorted((_stored_run(dict(row)) for row in rows), key=_sort_key)
 
-    def members(self, config: RunConfig) -> list[StoredRun]:
-        """Return the runs of a resolved configuration, all of which must be finished."""
-        members, finished = members_of(config), self._finished(config)
-        absent = [member for member in members if member not in finished]
-        if absent:
-            seed, order = absent[0]
-            raise InputError(
-                f"{self.path}: {len(absent)} of {len(members)} runs of {config.dataset}, {config.learner.backbone}, "
-                f"{config.learner.method} are not finished, such as seed {seed}, class order {order}"
-            )
-        return [finished[member] for member in members]
+    def finished(self, config: RunConfig) -> dict[Member, StoredRun]:
+        """Return the finished runs of a resolved configuration, in the order of :func:`ergnn.lab.run.members_of`."""
+        members, runs = members_of(config), []
+        keys = [member_key(config, *member) for member in members]
+        for start in range(0, len(keys), 500):  # databases limit the number of parameters
+            runs += self.runs(key=keys[start : start + 500])
+        by_member = {(run.seed, run.order): run for run in runs}
+        return {member: by_member[member] for member in members if member in by_member}
 
     def result(self, config: RunConfig) -> RunResult:
-        """Return the result of :func:`ergnn.lab.run.run`, from finished runs; seconds are summed."""
-        runs = self.members(config)
-        seconds, memory = sum(run.seconds for run in runs), max(run.peak_memory_mb for run in runs)
-        return RunResult(config, tuple(runs), seconds, memory)
+        """Return the result of :func:`ergnn.lab.run.run`, from runs that are all finished; seconds are summed."""
+        runs, count = tuple(self.finished(config).values()), len(members_of(config))
+        if len(runs) < count:
+            raise InputError(
+                f"{self.path}: {count - len(runs)} of {count} runs of {config.dataset}, {config.learner.backbone}, "
+                f"{config.learner.method} are not finished"
+            )
+        return RunResult(config, runs, sum(run.seconds for run in runs), max(run.peak_memory_mb for run in runs))
 
     def __len__(self) -> int:
         with self._errors(), self._engine.connect() as connection:
@@ -168,18 +155,8 @@ class RunStore:
     def close(self) -> None:
         self._engine.dispose()
 
-    def __enter__(self) -> RunStore:
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *error: Any) -> None:
         self.close()
-
-    def _finished(self, config: RunConfig) -> dict[Member, StoredRun]:
-        """Return the finished runs of a resolved configuration, by seed and class order."""
-        keys, runs = [member_key(config, *member) for member in members_of(config)], []
-        for start in range(0, len(keys), 500):  # databases limit the number of parameters
-            runs += self.runs(key=keys[start : start + 500])
-        return {(run.seed, run.order): run for run in runs}
 
     def _open(self, create: bool) -> None:
         """Check the schema version, or create the tables."""
@@ -251,19 +228,17 @@ def _configure_sqlite(connection: Any, _: object) -> None:
     connection.execute("PRAGMA synchronous = NORMAL")
 
 
-def _row(config: RunConfig, result: SeedResult, origin: Origin) -> dict[str, Any]:
+def _row(config: RunConfig, result: SeedResult, origin: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of all columns; those that are not scalars as JSON."""
     learner, options = config.learner, options_in_effect(config.learner)
     row = {
         **vars(result),
-        **vars(origin),
+        **origin,
         "key": member_key(config, result.seed, result.order),
         "config": member_config(config),
-        "dataset": config.dataset,
+        **{name: getattr(config, name) for name in ("dataset", "protocol", "edges")},
         **{name: getattr(learner, name) for name in ("backbone", "method", "head")},
         **{name: options.get(name) for name in ("selector", "per_class")},
-        "protocol": config.protocol,
-        "edges": config.edges,
         "class_order": result.order,
         "matrix": result.matrix.to_list(),
         "metric": result.matrix.metric,
@@ -292,6 +267,12 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} cannot be stored as JSON")
+
+
+def origin_here(device: str) -> dict[str, Any]:
+    """Return the columns that describe a computation in this process."""
+    facts = {"code_version": __version__, "machine": machine_facts(device)}
+    return {**facts, "peak_memory_mb": peak_memory_mb(device)}
 
 
 @cache

@@ -13,8 +13,7 @@ import numpy as np
 
 from ergnn import __version__
 from ergnn.config.files import write_file
-from ergnn.lab.compare import Compared
-from ergnn.lab.contenders import ROWS, Entry
+from ergnn.lab.compare import ROWS, Compared, Entry
 from ergnn.lab.report.tables import QUICK_MARK, Section, write_sections
 from ergnn.lab.statistics import ALPHA, PairedTest, Ranking, paired_tests, pareto_front, rank
 from ergnn.lab.store import machine_facts
@@ -324,7 +323,7 @@ def _results(done: Compared, groups: Sequence[Group], command: str) -> dict[str,
                 "scenario": group.scenario,
                 "edges": group.edges,
                 "recommended": RECOMMENDED,
-                "ranking": None if group.ranking is None else vars(group.ranking),
+                "ranking": group.ranking and vars(group.ranking),
                 "tests": [test.to_dict() for test in group.tests.values()],
                 "pareto": sorted(group.pareto),
             }

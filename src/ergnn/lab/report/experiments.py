@@ -11,8 +11,8 @@ from ergnn import __version__
 from ergnn.config.files import write_file
 from ergnn.data.datasets import DataUnavailable, load_graph
 from ergnn.lab.config import RunConfig
+from ergnn.lab.engines import GridRunner
 from ergnn.lab.grid import FIGURE_2, FIGURE_3, PAPER_TABLE_1, TABLE_1, TABLE_4, Experiment, GridRow
-from ergnn.lab.grid_runner import GridRunner
 from ergnn.lab.report.page import write_page
 from ergnn.lab.report.tables import (
     QUICK_MARK,
