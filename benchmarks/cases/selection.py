@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -25,7 +24,7 @@ def context_of(learner: Learner, task: Task, examples: Examples) -> SelectionCon
 
 
 def influence(threads: int, quick: bool) -> list[Measurement]:
-    """Measure influence on a Cora task (also compared with training, and with small damping), and on 100,000 nodes."""
+    """Measure influence on a Cora task (also compared with training), and on 100,000 nodes."""
     tasks, repeats = cora(), 1 if quick else 3
     learner = er_gat_im(0, 20 if quick else 200)
     for task in tasks:
@@ -36,17 +35,13 @@ def influence(threads: int, quick: bool) -> list[Measurement]:
     plain.observe(tasks[2], select=False)
     peer = seconds(lambda: plain.influence(tasks[2]), repeats)
     training = learner.history[2]["train_seconds"]
-    tight: dict[str, Any] = {"damping": 1e-4, "tolerance": 1e-5}
-    cold = seconds(lambda: SELECTORS.create("im", **tight).select(context), 5)
-    helped = seconds(lambda: SELECTORS.create("im", **tight, rank=8).select(context), 5)
     big = large_influence(quick, repeats)
     name = f"influence: {big['nodes']:,} nodes, {big['edges'] / 1e6:.1f} M edges"
-    gradients, without = "peer: per-node gradients, whole graph", "peer: without its preconditioner of rank 8"
+    gradients = "peer: per-node gradients, whole graph"
     return [
         *gauss_newton_products(learner, tasks[2], plain, threads),
         Measurement("influence: Cora, 40 training nodes", ours * 1e3, peer * 1e3, "ms", threads, gradients, repeats),
         Measurement("influence: Cora, beside its task's training", ours, training, "s", threads, "peer: that training"),
-        Measurement("influence: Cora, damping 1e-4, to 1e-5", helped * 1e3, cold * 1e3, "ms", threads, without, 5),
         Measurement(name, big["select"], big["epochs"], "s", threads, "peer: 20 of its own epochs", repeats),
     ]
 

@@ -1,5 +1,7 @@
 """Curvature and influence against dense matrices and curvlinops."""
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,7 +12,7 @@ from torch import Tensor, nn
 
 import ergnn.engine.adjacency
 from ergnn.config.errors import CurvatureError, InputError
-from ergnn.data import Graph
+from ergnn.data import Graph, TaskStream
 from ergnn.engine.curvature import (
     Curvature,
     conjugate_gradients,
@@ -18,11 +20,14 @@ from ergnn.engine.curvature import (
     gauss_newton_product,
     gradient,
     hessian_product,
+    nystrom_preconditioner,
 )
 from ergnn.engine.losses import PlainModel
 from ergnn.engine.objective import FieldObjective, PlainObjective, make_objective
+from ergnn.learning.learner import Learner
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
+from ergnn.replay.selectors import SELECTORS
 from graphs import random_graph
 
 SMALL = {"gat": {"hidden": 2, "heads": 2}, "gcn": {"hidden": 3}, "sgc": {}, "sage": {"hidden": 3}, "gin": {"hidden": 3}}
@@ -155,22 +160,78 @@ def test_gauss_newton_product_equals_curvlinops(name: str):
     assert_close(ours, (operator @ vector)[order])
 
 
+def low_rank(size: int, rank: int, seed: int) -> tuple[Tensor, Tensor]:
+    """A positive semi-definite matrix with eigenvalues over four orders of magnitude, and a right-hand side."""
+    generator = torch.Generator().manual_seed(seed)
+    basis = torch.linalg.qr(torch.randn(size, rank, dtype=torch.float64, generator=generator)).Q
+    values = torch.logspace(0, -4, rank, dtype=torch.float64)
+    return (basis * values) @ basis.T, torch.randn(size, dtype=torch.float64, generator=generator)
+
+
+@given(st.integers(2, 40), st.integers(1, 12), st.integers(1, 15), st.integers(0, 1000), st.sampled_from([1e-3, 0.1]))
+@settings(max_examples=60, deadline=None)
+def test_every_variant_gives_the_dense_solution(size: int, rank: int, sketch: int, seed: int, shift: float) -> None:
+    g, b = low_rank(size, min(rank, size), seed)
+    a = g + shift * torch.eye(size, dtype=torch.float64)
+    for preconditioner in (None, nystrom_preconditioner(lambda v: g @ v, b, sketch, shift)):
+        (found,) = conjugate_gradients(lambda rows: rows @ a, b[None], 1e-9, preconditioner=preconditioner)
+        assert_close(found.x, torch.linalg.solve(a, b), 1e-9 * float(torch.linalg.cond(a)) + 1e-9)
+        assert float((a @ found.x - b).norm() / b.norm()) <= 1.1e-9
+        assert found.residual <= 1e-9
+
+
+@given(st.integers(4, 30), st.integers(1, 10), st.integers(0, 1000))
+@settings(max_examples=30, deadline=None)
+def test_the_preconditioner_is_positive_definite_and_inverts_its_subspace(size: int, sketch: int, seed: int) -> None:
+    rank = min(3, size)
+    g, b = low_rank(size, rank, seed)
+    inverse = nystrom_preconditioner(lambda v: g @ v, b, sketch, 0.01)
+    m = torch.cat([inverse(row[None]) for row in torch.eye(size, dtype=torch.float64)])
+    assert_close(m, m.T, 1e-9)
+    assert float(torch.linalg.eigvalsh((m + m.T) / 2)[0]) > 0
+    if sketch >= rank:  # M A has two eigenvalues left: λ_k + shift where G acts, shift where it does not
+        values = torch.linalg.eigvals(m @ (g + 0.01 * torch.eye(size))).real
+        near = torch.stack([(values - v).abs() for v in (1e-4 + 0.01, 0.01)]).min(0).values
+        assert float(near.max()) < 1e-6
+
+
+def test_a_zero_matrix_has_no_preconditioner() -> None:
+    rows = torch.ones(1, 5)
+    assert torch.equal(nystrom_preconditioner(torch.zeros_like, rows[0], 3, 0.1)(rows), rows)
+
+
+def test_several_systems_are_solved_as_each_alone() -> None:
+    systems = [low_rank(30, rank, rank) for rank in (3, 10, 25)]
+    matrices = [g + 0.01 * torch.eye(30, dtype=torch.float64) for g, _ in systems]
+    b = torch.stack([b for _, b in systems] + [torch.zeros(30, dtype=torch.float64)])
+
+    def product(rows: Tensor) -> Tensor:
+        return torch.stack([a @ row for a, row in zip([*matrices, matrices[0]], rows, strict=True)])
+
+    *found, nothing = conjugate_gradients(product, b, 1e-8)
+    for one, a, (_, right) in zip(found, matrices, systems, strict=True):
+        (alone,) = conjugate_gradients(lambda rows, a=a: (a @ rows[0])[None], right[None], 1e-8)
+        assert (one.iterations, one.residual) == (alone.iterations, alone.residual)
+        assert torch.equal(one.x, alone.x)
+    assert (nothing.iterations, nothing.residual, float(nothing.x.norm())) == (0, 0.0, 0.0)
+
+
 def test_conjugate_gradients_need_one_product_per_distinct_eigenvalue():
     b = torch.ones(6, dtype=torch.float64)
     diagonal = torch.tensor([1.0, 1, 4, 4, 9, 9], dtype=torch.float64)
-    assert conjugate_gradients(lambda v: diagonal * v, b, tolerance=1e-12).iterations == 3
+    assert conjugate_gradients(lambda v: diagonal * v, b[None], tolerance=1e-12)[0].iterations == 3
 
 
 def test_a_zero_right_hand_side_needs_no_products():
-    found = conjugate_gradients(lambda v: v / 0, torch.zeros(3))
+    (found,) = conjugate_gradients(lambda v: v / 0, torch.zeros(1, 3))
     assert (found.iterations, found.residual) == (0, 0.0)
     assert found.x.tolist() == [0.0, 0.0, 0.0]
 
 
 def test_a_solve_that_does_not_converge_raises_an_error():
-    a, b = torch.arange(1.0, 21.0).diag(), torch.ones(20)
+    diagonal, b = torch.arange(1.0, 21.0), torch.ones(1, 20)
     with pytest.raises(CurvatureError, match=r"residual of .* after 2 products.*1e-12 was requested"):
-        conjugate_gradients(lambda v: a @ v, b, tolerance=1e-12, max_iterations=2)
+        conjugate_gradients(lambda v: diagonal * v, b, tolerance=1e-12, max_iterations=2)
 
 
 def test_the_exact_hessian_of_an_indefinite_model_stops_and_gauss_newton_does_not():
@@ -180,8 +241,8 @@ def test_the_exact_hessian_of_an_indefinite_model_stops_and_gauss_newton_does_no
     eigenvalues, vectors = torch.linalg.eigh(dense(hessian_product(objective, params), flatten(params).numel()))
     assert float(eigenvalues[0]) < -1e-3, "this test needs an indefinite Hessian"
     with pytest.raises(CurvatureError, match="negative curvature"):
-        Curvature(objective, params, "hessian", damping=0.0).solve(vectors[:, 0])
-    assert Curvature(objective, params, damping=0.01).solve(vectors[:, 0]).residual <= 1e-3
+        Curvature(objective, params, "hessian", damping=0.0).solve(vectors.T[:1])
+    assert Curvature(objective, params, damping=0.01).solve(vectors.T[:1])[0].residual <= 1e-3
 
 
 @pytest.mark.parametrize(
@@ -227,7 +288,7 @@ def test_influence_equals_per_node_gradients_and_a_dense_solve(linked_from: int,
     assert objective.linked == (linked_from <= trained.graph.num_edges)
     params = objective.parameters()
     curvature = Curvature(objective, params, "gauss-newton", damping, l2, tolerance=1e-10, max_iterations=2000)
-    got, solution = curvature.influence(gradient(goal, params, torch.ones(5, dtype=torch.float64)))
+    ((got, solution),) = curvature.influence(gradient(goal, params, torch.ones(5, dtype=torch.float64)))
 
     whole, aim = Whole(model, trained), Whole(model, target)
     aim.params = whole.params
@@ -239,6 +300,48 @@ def test_influence_equals_per_node_gradients_and_a_dense_solve(linked_from: int,
     expected = -g @ torch.linalg.solve(h, torch.cat([part.reshape(-1) for part in found]))
     assert float((got - expected).abs().max()) <= 1e-4 * float(expected.abs().max())
     assert solution.residual <= 1e-10
+
+
+def test_a_sketch_of_the_examples_with_most_weight_saves_products_and_changes_nothing_else() -> None:
+    graph = random_graph(n=60, f=6, classes=2, dtype=torch.float64)
+    weights = torch.full((40,), 1e-3, dtype=torch.float64)
+    weights[35:] = 1.0
+    objective = make_objective([make_model("gcn", 6, (3,))], [make_examples(graph, 40).weighted(weights)])
+    params = objective.parameters()
+    goal = gradient(objective, params, torch.ones_like(weights))
+    exact = {"damping": 1e-4, "tolerance": 1e-10, "max_iterations": 2000}
+    plain = Curvature(objective, params, **exact)
+    helped = Curvature(objective, params, **exact, sketched=torch.arange(35, 40))
+    ((scores, solution),), ((expected, without),) = helped.influence(goal), plain.influence(goal)
+    assert_close(scores, expected, 1e-6)
+    assert solution.iterations < 0.8 * without.iterations
+
+
+def test_on_a_large_graph_im_sketches_the_replayed_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ergnn.engine.adjacency, "LINKED_FROM", 1)
+    stream = TaskStream.from_classes(random_graph(n=60, f=5, classes=6, p_edge=0.1, seed=3))
+    learner = Learner("gat", "replay", head="per-task", epochs=5, selector="random", weight_decay=5e-4)
+    sketched: list[int | None] = []
+    examples: list[Examples] = []
+    select = learner.method.select
+    monkeypatch.setattr(learner.method, "select", lambda *args: (examples.append(args[2]), select(*args))[1])
+    selector = SELECTORS.create("im", tolerance=1e-5)
+
+    def recorded(*args: Any) -> Curvature:
+        sketched.append(None if args[-1] is None else args[-1].numel())
+        return Curvature(*args)
+
+    monkeypatch.setattr("ergnn.replay.selectors.influence.Curvature", recorded)
+    for task in stream:
+        learner.observe(task)
+        context = learner.selection_context(task, examples[-1], 1, False)
+        chosen = selector.select(context)
+        with monkeypatch.context() as patch:
+            patch.setattr("ergnn.replay.selectors.influence.Curvature", lambda *args: Curvature(*args[:-1]))
+            expected = selector.select(context)
+        assert torch.equal(chosen.nodes, expected.nodes)
+        torch.testing.assert_close(chosen.scores, expected.scores, rtol=1e-3, atol=1e-5)
+    assert sketched == [None, 2, 4]  # no sketch after the first task, which replays nothing
 
 
 class Someone(nn.Module):
@@ -262,6 +365,6 @@ def test_influence_on_a_custom_module_equals_that_on_a_backbone():
         objective, goal = make_objective([model], [examples]), make_objective([model], [target])
         params = objective.parameters()
         curvature = Curvature(objective, params, tolerance=1e-10, max_iterations=500)
-        found.append(curvature.influence(gradient(goal, params, torch.ones(5, dtype=torch.float64)))[0])
+        found.append(curvature.influence(gradient(goal, params, torch.ones(5, dtype=torch.float64)))[0][0])
     assert isinstance(objective, PlainObjective)
     assert_close(found[1], found[0])

@@ -33,7 +33,7 @@ def test_recorded_products_equal_those_on_the_cpu(
         size = sum(value.numel() for value in params.values())
         vectors = torch.randn(3, size, generator=torch.Generator().manual_seed(0)).to(device)
         product, curvature = gauss_newton_product(objective, params), Curvature(objective, params, tolerance=1e-5)
-        scores = curvature.influence(vectors[0])[0].cpu()
+        scores = curvature.influence(vectors[0])[0][0].cpu()
         del objective, curvature, other
         if device == "cuda":
             gc.collect()

@@ -64,11 +64,12 @@ def test_different_selectors_keep_their_own_options(monkeypatch: pytest.MonkeyPa
         return together(self, group)
 
     monkeypatch.setattr(Influence, "select_together", counted)
-    options: list[dict[str, Any]] = [{}, {"sign": "harmful"}, {}, {"rank": 2}]
+    options: list[dict[str, Any]] = [{}, {"sign": "harmful"}, {}, {"damping": 0.1}]
     selectors = [Influence(**own) for own in options]
-    for selector, context, selection in zip(selectors, made, select_together(selectors, made), strict=True):
-        assert torch.equal(selection.nodes, selector.select(context).nodes)
+    selections = select_together(selectors, made)
     assert sorted(calls) == [1, 1, 2]
+    for selector, context, selection in zip(selectors, made, selections, strict=True):
+        assert torch.equal(selection.nodes, selector.select(context).nodes)
 
 
 def test_embeddings_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:

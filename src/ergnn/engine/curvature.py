@@ -27,6 +27,8 @@ CurvatureKind = Literal["gauss-newton", "hessian"]
 Product = Callable[[Tensor], Tensor]
 LOG = logging.getLogger(__name__)
 """Logs every product at level INFO."""
+RANK = 16
+"""Rank of the preconditioner; chosen by measurement."""
 
 
 def flatten(params: ParamDict) -> Tensor:
@@ -139,6 +141,9 @@ def hessian_product(objective: Objective, params: ParamDict) -> Product:
 class Curvature:
     """The matrix H of a trained objective, ``curvature + (l2 + damping · Σ weights) I``, and solves with it.
 
+    Models that are trained side by side share no parameters, so that their matrix is block-diagonal: solves have one
+    row per model, and a product is one product for all.
+
     Args:
         objective: the minimized objective; the weights of its examples are those of the loss.
         params: parameters at the minimum.
@@ -147,10 +152,9 @@ class Curvature:
             Gauss-Newton matrix of a large model is singular.
         l2: λ of the term λ/2 ‖θ‖² in the minimized loss.
         tolerance, max_iterations: stopping criteria of conjugate gradients.
-        rank: rank of the preconditioner (:func:`nystrom_preconditioner`), which costs as many products; 0 for none.
-        sketched: positions of the examples whose Gauss-Newton matrix the preconditioner approximates; None for all.
-            A few examples with most of the weight, e.g. replayed nodes, have most of the large eigenvalues, and
-            products with their matrix take less time.
+        sketched: positions of examples of one model whose Gauss-Newton matrix is approximated to precondition solves
+            (:func:`nystrom_preconditioner`). A few examples with most of the weight, e.g. replayed nodes, have most of
+            the large eigenvalues, and products with their matrix take less time.
     """
 
     objective: Objective
@@ -160,84 +164,60 @@ class Curvature:
     l2: float = 0.0
     tolerance: float = 1e-3
     max_iterations: int = 500
-    rank: int = 0
     sketched: Tensor | None = None
 
     def __post_init__(self) -> None:
         check_choice("curvature", self.kind, CurvatureKind)
-        check_at_least(0, damping=self.damping, rank=self.rank)
-
-    @property
-    def shift(self) -> float:
-        return self.damping * float(self.objective.weights.sum()) + self.l2
+        check_at_least(0, damping=self.damping)
 
     @cached_property
     def _at(self) -> Linearization:
         return Linearization(self.objective, self.params)
 
-    @cached_property
-    def _inner(self) -> Product:
-        if self.kind == "hessian":
-            return hessian_product(self.objective, self.params)
-        return gauss_newton_product(self.objective, self.params, self._at)
+    @property
+    def shift(self) -> float:
+        """The number on the diagonal of H, of one model."""
+        return self.damping * float(self.objective.weights.sum()) + self.l2
 
     @cached_property
     def _preconditioner(self) -> Product | None:
-        if not self.rank:
+        if self.sketched is None:
             return None
-        inner, like = self._inner, flatten(self.params)
-        if self.sketched is not None:
-            inner = gauss_newton_product(self.objective.batch(self.sketched), self.params)
-        return nystrom_preconditioner(inner, like, self.rank, self.shift)
+        of_sketched = gauss_newton_product(self.objective.batch(self.sketched), self.params)
+        return nystrom_preconditioner(of_sketched, flatten(self.params), RANK, self.shift)
 
+    @cached_property
     def product(self) -> Product:
-        inner, shift = self._inner, self.shift
-        return lambda vector: inner(vector) + shift * vector
+        """The function ``v ↦ H v`` of the rows of all models."""
+        hessian, sizes, like = self.kind == "hessian", self.objective.sizes, self.params
+        of_all = (
+            hessian_product(self.objective, like) if hessian else gauss_newton_product(self.objective, like, self._at)
+        )
+        if len(sizes) == 1:
+            shift = self.shift
+            return lambda rows: (of_all(rows[0]) + shift * rows[0]).unsqueeze(0)
+        weights = torch.stack([of_model.sum() for of_model in self.objective.weights.split(sizes)])
+        shifts = (self.damping * weights + self.l2).unsqueeze(1)
 
-    def solve(self, b: Tensor) -> Solution:
-        """Compute ``H⁻¹ b``; the number of products excludes those of the preconditioner, which is reused."""
-        return conjugate_gradients(self.product(), b, self.tolerance, self.max_iterations, self._preconditioner)
+        def product(rows: Tensor) -> Tensor:
+            change = of_all(flatten(unflatten(rows, like)))
+            return flatten_models(unflatten(change, like), len(sizes)) + shifts.to(rows) * rows
 
-    def influence(self, target_gradient: Tensor) -> tuple[Tensor, Solution]:
-        """Compute ``I(v) = −g_Tᵀ H⁻¹ ∇ℓ_v`` for every example of the objective, with one solve and one JVP."""
-        solution = self.solve(target_gradient)
-        return -_loss_change(self.objective, self._at, solution.x), solution
+        return product
 
+    def solve(self, b: Tensor) -> list[Solution]:
+        """Compute ``H⁻¹ b``, one row per model."""
+        return conjugate_gradients(self.product, b, self.tolerance, self.max_iterations, self._preconditioner)
 
-def _loss_change(objective: Objective, at: Linearization, direction: Tensor) -> Tensor:
-    """Compute the derivative of the loss of each example along a vector."""
-    slope = _loss_slope(objective, at.logits.clone().requires_grad_(), torch.ones_like(objective.weights))
-    return (slope * at.forward(direction)).sum(1)
-
-
-def influence_together(
-    objective: Objective, target: Objective, damping: float, l2: float, tolerance: float, max_iterations: int
-) -> list[tuple[Tensor, Solution]]:
-    """Compute ``I(v) = −g_Tᵀ G⁻¹ ∇ℓ_v`` for every example of each of several stacked models.
-
-    The models share no parameters, so that their Gauss-Newton matrix is block-diagonal: a product is one product.
-
-    Args:
-        objective: the minimized objective of the stacked models.
-        target: the target set of each model, ``g_T = Σ_{t∈T} ∇ℓ_t``.
-        damping, l2, tolerance, max_iterations: as for :class:`Curvature`.
-    """
-    params, models = objective.parameters(), len(objective.sizes)
-    at = Linearization(objective, params)
-    inner = gauss_newton_product(objective, params, at)
-    weights = torch.stack([of_model.sum() for of_model in objective.weights.split(objective.sizes)])
-
-    def product(rows: Tensor) -> Tensor:
-        shift = (damping * weights + l2).to(rows).unsqueeze(1)
-        change = inner(flatten(unflatten(rows, params)))
-        return flatten_models(unflatten(change, params), models) + shift * rows
-
-    goal = gradient(target, params, torch.ones_like(target.weights))
-    b = flatten_models(unflatten(goal, params), models)
-    solutions = solve_together(product, b, tolerance, max_iterations)
-    directions = flatten(unflatten(torch.stack([solution.x for solution in solutions]), params))
-    influence = -_loss_change(objective, at, directions)
-    return list(zip(influence.split(objective.sizes), solutions, strict=True))
+    def influence(self, target_gradient: Tensor) -> list[tuple[Tensor, Solution]]:
+        """Compute ``I(v) = −g_Tᵀ H⁻¹ ∇ℓ_v`` for every example of each model, with one solve and one JVP."""
+        b = flatten_models(unflatten(target_gradient, self.params), len(self.objective.sizes))
+        solutions = self.solve(b)
+        along = flatten(unflatten(torch.stack([solution.x for solution in solutions]), self.params))
+        logits = self._at.logits.clone().requires_grad_()
+        slope = _loss_slope(self.objective, logits, torch.ones_like(self.objective.weights))
+        influence = -(slope * self._at.forward(along)).sum(1)
+        return list(zip(influence.split(self.objective.sizes), solutions, strict=True))
 
 
 @dataclass(frozen=True)
@@ -255,27 +235,15 @@ def conjugate_gradients(
     tolerance: float = 1e-3,
     max_iterations: int = 500,
     preconditioner: Product | None = None,
-) -> Solution:
-    """Solve ``A x = b`` for a positive definite ``A`` up to a relative residual.
+) -> list[Solution]:
+    """Solve ``A x = b`` up to a relative residual for several positive definite ``A``, one for each row of ``b``.
 
     Args:
-        preconditioner: ``v ↦ M v`` for a positive definite ``M ≈ A⁻¹``.
+        product: the products of all rows with their matrices.
+        preconditioner: ``v ↦ M v`` of all rows, for positive definite ``M ≈ A⁻¹``.
 
     Raises:
         CurvatureError: if a direction has ``dᵀ A d ≤ 0``, or the tolerance is not reached.
-    """
-    on_rows = None if preconditioner is None else lambda rows: preconditioner(rows[0]).unsqueeze(0)
-    return solve_together(
-        lambda rows: product(rows[0]).unsqueeze(0), b.unsqueeze(0), tolerance, max_iterations, on_rows
-    )[0]
-
-
-def solve_together(
-    product: Product, b: Tensor, tolerance: float, max_iterations: int, preconditioner: Product | None = None
-) -> list[Solution]:
-    """Solve several systems, one for each row of ``b``; the functions are of all rows at once.
-
-    Conjugate gradients have a step size per row. See :func:`conjugate_gradients`.
     """
     x, r, size = torch.zeros_like(b), b, b.double().norm(dim=1)
     z = r if preconditioner is None else preconditioner(r)
@@ -310,28 +278,28 @@ def _products(a: Tensor, b: Tensor) -> Tensor:
     return (a.double() * b.double()).sum(1)
 
 
-def nystrom_preconditioner(product: Product, like: Tensor, rank: int, shift: float, seed: int = 0) -> Product:
-    """Return ``v ↦ M v``, ``M ≈ (G + shift I)⁻¹``, from ``rank`` products with random vectors (Frangella et al. 2023).
+def nystrom_preconditioner(product: Product, like: Tensor, rank: int, shift: float) -> Product:
+    """Return ``v ↦ M v`` of one row, ``M ≈ (G + shift I)⁻¹``, from ``rank`` products (Frangella et al. 2023).
 
-    With Ω orthonormal, ``G ≈ (GΩ)(ΩᵀGΩ)⁻¹(GΩ)ᵀ = U diag(λ) Uᵀ``, and for the smallest eigenvalue ``λ_k`` in it
+    With a random orthonormal Ω, ``G ≈ (GΩ)(ΩᵀGΩ)⁻¹(GΩ)ᵀ = U diag(λ) Uᵀ``, and for the smallest eigenvalue ``λ_k`` in it
 
         M = (λ_k + shift) U diag(1 / (λ + shift)) Uᵀ + I − U Uᵀ .
 
     G of a few labeled nodes has low rank but dense eigenvectors: removing its large eigenvalues helps, whereas a
     diagonal preconditioner makes convergence worse.
     """
-    generator = torch.Generator().manual_seed(seed)
-    drawn = torch.randn(like.numel(), min(rank, like.numel()), generator=generator, dtype=torch.float32)
+    generator, size = torch.Generator().manual_seed(0), like.numel()
+    drawn = torch.randn(size, min(rank, size), generator=generator, dtype=torch.float32)
     omega = torch.linalg.qr(drawn.to(like.device, torch.float64)).Q.to(like)
     sketch = torch.stack([product(column) for column in omega.T.contiguous()], dim=1)
     vectors, inside = _positive(omega.T @ sketch)
     root = sketch @ (vectors * inside.rsqrt()).to(like)
     turn, large = _positive(root.T @ root)
     if not large.numel():
-        return lambda vector: vector
+        return lambda rows: rows
     basis = root @ (turn * large.rsqrt()).to(like)
     weight = ((float(large[0]) + shift) / (large + shift) - 1.0).to(like)
-    return lambda vector: vector + basis @ (weight * (basis.T @ vector))
+    return lambda rows: (rows[0] + basis @ (weight * (basis.T @ rows[0]))).unsqueeze(0)
 
 
 def _positive(matrix: Tensor) -> tuple[Tensor, Tensor]:

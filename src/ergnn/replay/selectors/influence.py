@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ergnn.config.errors import check_at_least, check_between, check_choice
 from ergnn.engine.adjacency import adjacency_of
-from ergnn.engine.curvature import Curvature, CurvatureKind, gradient, influence_together
+from ergnn.engine.curvature import Curvature, CurvatureKind, Solution, gradient
 from ergnn.engine.objective import can_be_stacked, make_objective
 from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import Selection, SelectionContext, Selector, Target, best_per_class
@@ -18,8 +18,6 @@ from ergnn.replay.selectors.base import Selection, SelectionContext, Selector, T
 Sign = Literal["helpful", "harmful", "magnitude"]
 TOLERANCE, LARGE_TOLERANCE = 1e-3, 1e-2
 """Default tolerances; the second is for large graphs, on which each product takes long and this one chose the same."""
-SKETCH = 16
-"""Default rank of the preconditioner on a large graph with replayed nodes; chosen by measurement."""
 
 
 @SELECTORS.register("im", help="largest influence on the loss of a target set (influence maximization)")
@@ -39,8 +37,6 @@ class Influence(Selector):
         tolerance: relative residual at which conjugate gradients stop; by default 1e-3, on graphs of a million directed
             edges or more 1e-2.
         max_iterations: maximum number of products.
-        rank: rank of the preconditioner, 0 for none; useful if damping is small (see docs/influence.md). By default 0,
-            but on graphs of a million directed edges or more, the curvature of replayed nodes is approximated.
     """
 
     def __init__(
@@ -51,72 +47,49 @@ class Influence(Selector):
         damping: float = 0.01,
         tolerance: float | None = None,
         max_iterations: int = 500,
-        rank: int | None = None,
     ) -> None:
         check_choice("target", target, Target)
         check_choice("sign", sign, Sign)
         check_choice("curvature", curvature, CurvatureKind)
-        check_at_least(0, damping=damping, rank=rank)
+        check_at_least(0, damping=damping)
         check_at_least(1, max_iterations=max_iterations)
         check_between(0, 1, tolerance=tolerance)
         self.target, self.sign, self.leaky = target, sign, target == "test"
         self.curvature, self.damping = curvature, damping
         self.tolerance, self.max_iterations = tolerance, max_iterations
-        self.rank = rank
 
     def score(self, context: SelectionContext) -> Tensor:
-        return self._score(context)[0]
+        return self._scores([context])[0][0]
 
     def select(self, context: SelectionContext) -> Selection:
-        return self._selection(context, *self._score(context))
+        return self.select_together([context])[0]
 
     def select_together(self, contexts: Sequence[SelectionContext]) -> list[Selection]:
-        """Solve all systems at once; those with other matrices and preconditioners one by one."""
-        lead, simple = contexts[0], self.curvature == "gauss-newton" and not self.rank
-        trained, heads = [context.trained_on for context in contexts], torch.unique(lead.trained_on.heads).tolist()
-        models = [context.model for context in contexts]
-        if not simple or len(contexts) == 1 or adjacency_of(lead.graph).is_large or not can_be_stacked(models):
+        """Solve all systems at once, unless their products take long or their matrices differ in form."""
+        models, is_large = [context.model for context in contexts], adjacency_of(contexts[0].graph).is_large
+        joined = self.curvature == "gauss-newton" and not is_large and can_be_stacked(models)
+        if len(contexts) > 1 and not joined:
             return [self.select(context) for context in contexts]
-        objective = make_objective(models, trained, heads)
-        target = make_objective(models, [context.examples(self.target) for context in contexts], heads)
-        options = self.damping, lead.l2, self.tolerance or TOLERANCE, self.max_iterations
-        return [
-            self._selection(context, self._signed(influence[: context.nodes.numel()]), found.iterations, found.residual)
-            for context, (influence, found) in zip(
-                contexts, influence_together(objective, target, *options), strict=True
-            )
-        ]
+        selections = []
+        for context, (scores, solution) in zip(contexts, self._scores(contexts), strict=True):
+            chosen = best_per_class(scores, context)
+            info = {"target": self.target, "iterations": solution.iterations, "residual": solution.residual}
+            selections.append(Selection(chosen.nodes, chosen.scores, {**chosen.info, **info}))
+        return selections
 
-    def _selection(self, context: SelectionContext, scores: Tensor, iterations: int, residual: float) -> Selection:
-        chosen = best_per_class(scores, context)
-        info = {**chosen.info, "target": self.target, "iterations": iterations, "residual": residual}
-        return Selection(chosen.nodes, chosen.scores, info)
-
-    def _signed(self, influence: Tensor) -> Tensor:
-        scores = {"helpful": -influence, "harmful": influence, "magnitude": influence.abs()}[self.sign]
-        return scores.detach()
-
-    def _score(self, context: SelectionContext) -> tuple[Tensor, int, float]:
-        trained = make_objective([context.model], [context.trained_on])
-        target = make_objective([context.model], [context.examples(self.target)], heads=trained.heads)
-        params = trained.parameters()
-        goal = gradient(target, params, torch.ones_like(target.weights))
-        replayed = torch.arange(context.nodes.numel(), trained.weights.numel(), device=goal.device)
-        sketched = replayed if self.rank is None and trained.linked and replayed.numel() else None
-        curvature = Curvature(
-            trained,
-            params,
-            self.curvature,
-            self.damping,
-            context.l2,
-            self.tolerance or (LARGE_TOLERANCE if trained.linked else TOLERANCE),
-            self.max_iterations,
-            (self.rank or 0) if sketched is None else SKETCH,
-            sketched,
-        )
-        influence, solution = curvature.influence(goal)
-        return (
-            self._signed(influence[: context.nodes.numel()]),
-            (self.rank or 0) + solution.iterations,
-            solution.residual,
-        )
+    def _scores(self, contexts: Sequence[SelectionContext]) -> list[tuple[Tensor, Solution]]:
+        """Return the scores of the training nodes of each context, and the solution."""
+        models = [context.model for context in contexts]
+        trained = make_objective(models, [context.trained_on for context in contexts])
+        target = make_objective(models, [context.examples(self.target) for context in contexts], trained.heads)
+        params, tolerance = trained.parameters(), self.tolerance or (LARGE_TOLERANCE if trained.linked else TOLERANCE)
+        replayed = torch.arange(contexts[0].nodes.numel(), trained.weights.numel(), device=trained.weights.device)
+        sketched = replayed if trained.linked and replayed.numel() else None
+        options = self.curvature, self.damping, contexts[0].l2, tolerance, self.max_iterations, sketched
+        goal, found = gradient(target, params, torch.ones_like(target.weights)), []
+        of_models = Curvature(trained, params, *options).influence(goal)
+        for context, (of_examples, solution) in zip(contexts, of_models, strict=True):
+            influence = of_examples[: context.nodes.numel()]
+            scores = {"helpful": -influence, "harmful": influence, "magnitude": influence.abs()}[self.sign]
+            found.append((scores.detach(), solution))
+        return found
