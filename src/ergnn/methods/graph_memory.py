@@ -172,7 +172,6 @@ class ContinualGNN(EWC, MemoryMethod):
 
     Args:
         lam: λ, weight of the penalty; 0 is replay alone.
-        fisher_samples: number of training nodes to sample per task to estimate F; by default all.
     """
 
     comparison = Comparison(search={"lam": (0.3, 3.0, 30.0)})

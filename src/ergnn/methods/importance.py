@@ -74,7 +74,7 @@ class ImportanceMethod(Method, ABC):
 
     Args:
         lam: λ, weight of the penalty.
-        samples: number of training nodes to sample per task to estimate Ω; by default all.
+        fisher_samples: number of training nodes to sample per task to estimate the importance; by default all.
 
     Attributes:
         decay: with a number γ, one penalty ``λ/2 Σ_j Ω_j (θ_j − θ*_j)²`` with ``Ω ← γΩ + Ω_t`` and the parameters θ*
@@ -84,9 +84,10 @@ class ImportanceMethod(Method, ABC):
     stored = ("importance", "pull")
     decay: float | None = None
 
-    def __init__(self, lam: float, samples: int | None = None) -> None:
+    def __init__(self, lam: float = 3.0, fisher_samples: int | None = None) -> None:
         check_at_least(0, lam=lam)
-        self.lam, self.samples = float(lam), samples
+        check_at_least(1, fisher_samples=fisher_samples)
+        self.lam, self.samples = float(lam), fisher_samples
         self.importance: ParamDict = {}
         self.pull: ParamDict = {}
 
@@ -133,17 +134,9 @@ class EWC(ImportanceMethod):
     The penalties of all tasks are stored as two vectors, ΣF and ΣFθ*, so time and memory do not grow with the number
     of tasks (Kirkpatrick et al., 2017, with the sum over tasks as in their multi-task experiments). See
     :class:`~ergnn.methods.importance.QuadraticPenalty`.
-
-    Args:
-        lam: λ, weight of the penalty.
-        fisher_samples: number of training nodes to sample per task to estimate F; by default all.
     """
 
     comparison = Comparison(search={"lam": (0.3, 3.0, 30.0, 300.0)})
-
-    def __init__(self, lam: float = 3.0, fisher_samples: int | None = None) -> None:
-        check_at_least(1, fisher_samples=fisher_samples)
-        super().__init__(lam, fisher_samples)
 
     def estimate(self, learner: LearnerView, task: Task, trained_on: Examples) -> ParamDict:
         return self.mean_slopes(learner, task, trained_on)
@@ -234,7 +227,6 @@ class SI(ImportanceMethod):
     :class:`~ergnn.methods.importance.QuadraticPenalty`.
 
     Args:
-        lam: λ, the weight of the penalty.
         xi: ξ, which bounds the importance of parameters that hardly changed.
     """
 
@@ -305,14 +297,12 @@ class TWP(ImportanceMethod):
     Args:
         lam_loss: λ_l, weight of the importance for the loss.
         lam_topology: λ_t, weight of the importance for the topology, whose slopes are smaller.
-        fisher_samples: number of training nodes to sample per task to estimate F; by default all.
     """
 
     comparison = Comparison(search={"lam_loss": (0.15, 1.5, 15.0), "lam_topology": (1.0, 100.0, 10_000.0)})
 
     def __init__(self, lam_loss: float = 1.5, lam_topology: float = 100.0, fisher_samples: int | None = None) -> None:
         check_at_least(0, lam_loss=lam_loss, lam_topology=lam_topology)
-        check_at_least(1, fisher_samples=fisher_samples)
         super().__init__(2.0, fisher_samples)
         self.lam_loss, self.lam_topology = lam_loss, lam_topology
 
