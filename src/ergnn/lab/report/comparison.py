@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,12 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ergnn import __version__
 from ergnn.config.files import write_file
 from ergnn.lab.compare import ROWS, Compared, Entry
-from ergnn.lab.report.tables import QUICK_MARK, Section, write_sections
+from ergnn.lab.report.tables import QUICK_MARK, Section, write_json, write_sections
 from ergnn.lab.statistics import ALPHA, PairedTest, Ranking, paired_tests, pareto_front, rank
-from ergnn.lab.store import machine_facts
 from ergnn.pages.figures import Drawing, Point, Series, dot_plot, look_of, name_width, panels
 from ergnn.pages.page import render_page
 from ergnn.pages.table import NOTHING, Table, number
@@ -246,7 +243,8 @@ def write_comparison(done: Compared, out: str | Path, command: str, quick: bool 
     }
     for name, named in sections.items():
         write_sections(folder, name, named, command)
-    write_file(folder / "results.json", json.dumps(_results(done, groups, command), ensure_ascii=False).encode())
+    entries = [_entry(entry) for entry in done.entries]
+    write_json(folder, command, left_out=done.left_out, entries=entries, groups=list(map(_ranks, groups)))
     runs = [run for entry in done.entries for run in entry.runs]
     shown = [Section("Overview", None, figures=figures)] if figures else []
     page = render_page(
@@ -311,27 +309,6 @@ def _color(method: str) -> str:
     return look_of(method.partition(":")[0]).partition(" ")[0]
 
 
-def _results(done: Compared, groups: Sequence[Group], command: str) -> dict[str, Any]:
-    return {
-        "command": command,
-        "code_version": __version__,
-        "machine": machine_facts(),
-        "left_out": done.left_out,
-        "entries": [_entry(entry) for entry in done.entries],
-        "groups": [
-            {
-                "scenario": group.scenario,
-                "edges": group.edges,
-                "recommended": RECOMMENDED,
-                "ranking": group.ranking and vars(group.ranking),
-                "tests": [test.to_dict() for test in group.tests.values()],
-                "pareto": sorted(group.pareto),
-            }
-            for group in groups
-        ],
-    }
-
-
 def _entry(entry: Entry) -> dict[str, Any]:
     values = {**vars(entry.condition), "method": entry.method, "reason": entry.reason, "budget": entry.budget}
     values |= {"memory": dict(entry.memory), "chosen": dict(entry.chosen), "trials": [vars(t) for t in entry.trials]}
@@ -340,3 +317,14 @@ def _entry(entry: Entry) -> dict[str, Any]:
         values |= {"bytes": entry.nbytes, "seconds": entry.seconds}
         values |= {"needs_graph": entry.needs_graph, "above_budget": entry.above_budget, "runs": len(entry.runs)}
     return values
+
+
+def _ranks(group: Group) -> dict[str, Any]:
+    return {
+        "scenario": group.scenario,
+        "edges": group.edges,
+        "recommended": RECOMMENDED,
+        "ranking": group.ranking and vars(group.ranking),
+        "tests": [test.to_dict() for test in group.tests.values()],
+        "pareto": sorted(group.pareto),
+    }

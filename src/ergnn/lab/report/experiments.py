@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ergnn import __version__
-from ergnn.config.files import write_file
 from ergnn.data.datasets import DataUnavailable, load_graph
 from ergnn.lab.config import RunConfig
 from ergnn.lab.engines import GridRunner
@@ -21,12 +18,13 @@ from ergnn.lab.report.tables import (
     evolution_table,
     result_table,
     sensitivity_table,
+    write_json,
     write_sections,
 )
 from ergnn.lab.reproduce import GridCell, Options, datasets_of
 from ergnn.lab.run import make_config_stream
 from ergnn.lab.statistics import ALPHA, PairedTest, paired_tests
-from ergnn.lab.store import RunStore, machine_facts
+from ergnn.lab.store import RunStore
 from ergnn.pages.table import NOTHING, Table
 
 MARKS = ({-1: "†", 0: "", 1: "§"}, {-1: "‡", 0: "", 1: "¶"})
@@ -165,31 +163,24 @@ def write_results(
 
     ``cells`` are the result of :func:`ergnn.lab.reproduce.reproduce` for the same experiments, options and runner.
     """
-    folder, written = runner.out, []
-    results: dict[str, Any] = {
-        "command": command,
-        "quick": options.quick,
-        "code_version": __version__,
-        "machine": machine_facts(),
-        "experiments": {},
-    }
+    folder, written, results = runner.out, list[Section](), dict[str, Any]()
     for experiment in experiments:
         if experiment is TABLE_1:
             sections = [data_section(datasets_of(experiment, options))]
-            results["experiments"][experiment.name] = {}
+            results[experiment.name] = {}
         else:
             grid = cells[experiment.name]
             tests = paired_tests_of(experiment, grid)
             sections = experiment_sections(experiment, grid, tests)
-            entry = {"rows": [cell.to_dict() for cell in grid], "tests": [test.to_dict() for test in tests]}
-            results["experiments"][experiment.name] = entry
+            rows = [cell.to_dict() for cell in grid]
+            results[experiment.name] = {"rows": rows, "tests": [test.to_dict() for test in tests]}
         if options.quick:
             sections = [replace(section, notes=[QUICK_MARK, *section.notes]) for section in sections]
         is_other = options.protocol is not None and tuple(experiment.protocols) != (options.protocol,)
         name = experiment.name + (f"-{options.protocol}" if is_other else "")
         write_sections(folder, name, sections, command)
         written += sections
-    write_file(folder / "results.json", json.dumps(results, ensure_ascii=False, indent=1).encode())
+    write_json(folder, command, quick=options.quick, experiments=results)
     with RunStore(runner.store) as store:
         has_runs = len(store) > 0
     if has_runs:

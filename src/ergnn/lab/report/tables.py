@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from ergnn import __version__
 from ergnn.config.files import write_file
 from ergnn.lab.paper import PaperResult
 from ergnn.lab.report.rows import ResultRow
+from ergnn.lab.store import machine_facts
 from ergnn.learning.metrics import Summary
 from ergnn.pages.figures import Drawing
 from ergnn.pages.table import FORMATS, LEAKY, NOTHING, OWN_EDGES, Table, number
@@ -53,6 +57,12 @@ def write_sections(folder: Path, name: str, sections: Sequence[Section], command
     """Write sections as text, Markdown and LaTeX."""
     for format, suffix in FORMATS.items():
         write_file(folder / f"{name}.{suffix}", render_sections(sections, format, command).encode())
+
+
+def write_json(folder: Path, command: str, **results: Any) -> None:
+    """Write results, and which command, version and machine computed them, as ``results.json``."""
+    origin = {"command": command, "code_version": __version__, "machine": machine_facts()}
+    write_file(folder / "results.json", json.dumps({**origin, **results}, ensure_ascii=False).encode())
 
 
 def _as_code(lines: Sequence[str], format: str) -> str:
