@@ -1,9 +1,6 @@
 """Callbacks: hooks are called in order with the documented arguments and do not change training; bars and records."""
 
 import io
-import math
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +12,7 @@ from torch import Tensor
 from ergnn.config.errors import DivergedError, InputError, UnknownNameError
 from ergnn.data import Task, TaskStream
 from ergnn.engine.training import TaskProgress
-from ergnn.learning.callbacks import Callback, History, Progress, TensorBoard
+from ergnn.learning.callbacks import Callback, History, Progress, Recorder
 from ergnn.learning.learner import Learner
 from ergnn.learning.metrics import AccuracyMatrix, average_accuracy
 from ergnn.learning.observing import observe_together
@@ -207,46 +204,22 @@ def test_recorders_reject_invalid_options() -> None:
     with pytest.raises(UnknownNameError, match="unknown split 'valid'"):
         History(split="valid")
     with pytest.raises(InputError, match="every is 0"):
-        TensorBoard("runs", every=0)
+        Recorder(every=0)
 
 
-def expected(history: History) -> dict[str, list[tuple[int, float]]]:
-    """What a file must hold: ``name: [(step, value), …]``; times, which differ from run to run, left out."""
-    losses = [loss for task in range(3) for loss in history.losses(task)]
-    out: dict[str, list[tuple[int, float]]] = {"loss": list(enumerate(losses, start=1))}
-    for metrics in history.tasks:
-        for name, value in metrics.items():
-            if name != "task" and "seconds" not in name:
-                out.setdefault(name, []).append((int(metrics["task"]) + 1, value))
-    return out
+def test_losses_are_written_in_between_and_are_those_of_the_history(stream: TaskStream) -> None:
+    class Chunks(Recorder):
+        def write_losses(self, learner: Learner, task: int, losses: list[tuple[int, float]]) -> None:
+            assert len(losses) <= 3
+            written.setdefault(task, []).extend(losses)
 
+        def write_task(self, learner: Learner, task: Task, metrics: dict[str, float]) -> None:
+            assert {"task": float(task.id), **metrics} == {**history.tasks[task.id], **times(metrics)}
 
-def assert_same(found: dict[str, list[tuple[int, float]]], history: History) -> None:
-    wanted = expected(history)
-    assert {name for name in found if "seconds" not in name} == wanted.keys()
-    for name, values in wanted.items():
-        assert [step for step, _ in found[name]] == [step for step, _ in values], name
-        for (_, value), (_, right) in zip(found[name], values, strict=True):
-            assert math.isclose(value, right, rel_tol=1e-6), name
+    def times(metrics: dict[str, float]) -> dict[str, float]:
+        return {name: value for name, value in metrics.items() if name.endswith("seconds")}
 
-
-def test_tensorboard_files_read_back(stream: TaskStream, tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
+    written: dict[int, list[tuple[int, float]]] = {}
     history = History()
-    with TensorBoard(tmp_path / "runs", every=3) as board:
-        learn(stream, history, board)
-    events = EventAccumulator(str(tmp_path / "runs"), size_guidance={"scalars": 0, "tensors": 0})
-    events.Reload()
-    found = {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
-    assert_same(found, history)
-    text = events.Tensors("settings/text_summary")[0].tensor_proto.string_val[0].decode()
-    assert "backbone='gcn'" in text
-    assert "'per_class': 2" in text
-
-
-def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "tensorboard", None)  # what an import sees where a package is absent
-    with pytest.raises(InputError, match=r"pip install 'ergnn\[tensorboard\]'"):
-        TensorBoard("somewhere")
+    learn(stream, history, Chunks(every=3))
+    assert written == {task: list(enumerate(history.losses(task), start=1)) for task in range(3)}

@@ -96,7 +96,6 @@ def _cost(result: Mapping[str, Any]) -> str:
     lines = []
     if buffer["nodes"]:
         lines.append(_wrapped("Buffer", f"{_count(buffer['nodes'], 'node')}, {decimal(buffer['bytes'])}"))
-        lines.append(_wrapped("", f"seed {result['seeds'][0]}: {_listing(buffer['ids'][0])}"))
     lines.append(_wrapped("Time", duration(result["seconds"])))
     training, selection = result["train_seconds"], result["select_seconds"]
     if training and selection and buffer["nodes"]:
@@ -125,11 +124,6 @@ def _spread(summary: Mapping[str, Any]) -> tuple[str, str]:
 
 def _count(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
-def _listing(ids: Sequence[int], most: int = 40) -> str:
-    text = ", ".join(map(str, ids[:most]))
-    return text if len(ids) <= most else f"{text} and {len(ids) - most:,} more"
 
 
 def _wrapped(label: str, text: str) -> str:

@@ -148,8 +148,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
             task: number of a call, from 0: only its classes compete, and others have probability 0.
         """
         check_is_fitted(self, "learner_")
-        X, nodes = self._in_graph(X, nodes, "predict")
-        graph, _ = self._read(X, reset=False)
+        graph, nodes, _ = self._read(X, nodes, "predict", reset=False)
         return self._probabilities(graph, _nodes_of(nodes, graph.num_nodes, "predict"), task)
 
     def predict(self, X: Any, nodes: Any = None, task: int | None = None) -> np.ndarray:
@@ -225,24 +224,20 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         out[:, np.searchsorted(self.classes_, np.array(labels))] = probability.cpu().numpy()
         return out
 
-    def _in_graph(self, X: Any, nodes: Any, what: str) -> tuple[Any, Any]:
-        """Return the graph and its nodes; with ``graph`` in the constructor, X are the nodes."""
-        if self.graph is None:
-            return X, nodes
-        if nodes is not None:
-            raise InputError(f"{what}: graph is a parameter, so that X is the nodes; nodes cannot be given as well")
-        ids = X if isinstance(X, Tensor) else np.asarray(X)
-        return self.graph, ids[:, 0] if ids.ndim == 2 and ids.shape[1] == 1 else ids
-
-    def _read(self, X: Any, reset: bool, y: Any = "no_validation") -> tuple[Graph, Any]:
-        """Convert X to a graph, where nodes are unlabeled if X has no labels, and check y of rows."""
+    def _read(self, X: Any, nodes: Any, what: str, reset: bool, y: Any = "no_validation") -> tuple[Graph, Any, Any]:
+        """Return X as a graph, where nodes are unlabeled if X has no labels, the nodes, and the checked y of rows."""
+        if self.graph is not None:
+            if nodes is not None:
+                raise InputError(f"{what}: graph is a parameter, so that X is the nodes; nodes cannot be given as well")
+            nodes = X if isinstance(X, Tensor) else np.asarray(X)
+            X, nodes = self.graph, nodes[:, 0] if nodes.ndim == 2 and nodes.shape[1] == 1 else nodes
         check_homogeneous(X, "X")
         if not _is_graph(X):
             x, edges, weight = _split_tuple(X)
             kinds = {"accept_sparse": "csr", "dtype": np.float32}
             checked = validate_data(self, x.numpy(force=True) if isinstance(x, Tensor) else x, y, reset=reset, **kinds)
             x, y = (checked, y) if isinstance(y, str) else checked
-            return _make_graph(x, edges, weight), y
+            return _make_graph(x, edges, weight), nodes, y
         x, labels, weight = (X.x, X.y, None) if isinstance(X, Graph) else pyg_values(X, "X", warn=reset)
         if reset:
             self.n_features_in_ = int(x.size(1))
@@ -251,17 +246,16 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
                 f"the graph has {x.size(1)} features, but {type(self).__name__} is expecting {self.n_features_in_}"
             )
         if isinstance(X, Graph):
-            return X.validate(), y
+            return X.validate(), nodes, y
         graph = _make_graph(x, X.edge_index, weight, labels)
         if reset:
             warn_one_way(graph.edge_index, graph.num_nodes, "X")
-        return graph, y
+        return graph, nodes, y
 
     def _read_labeled(self, X: Any, y: Any, nodes: Any, what: str, reset: bool) -> tuple[Graph, Tensor, np.ndarray]:
         """Return the graph, the given nodes, and their labels."""
-        X, nodes = self._in_graph(X, nodes, what)
-        of_rows = not _is_graph(X) and nodes is None  # one label per row, as in scikit-learn
-        graph, checked = self._read(X, reset, y if of_rows else "no_validation")
+        of_rows = self.graph is None and nodes is None and not _is_graph(X)  # one label per row, as in scikit-learn
+        graph, nodes, checked = self._read(X, nodes, what, reset, y if of_rows else "no_validation")
         labels = graph.y.cpu().numpy()
         has_labels = bool((labels != UNLABELED).any())
         if has_labels and nodes is None:
