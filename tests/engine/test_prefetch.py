@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ergnn.engine.minibatches import prefetched
+from ergnn.engine.training import prefetched
 
 
 def threads() -> int:

@@ -8,10 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ergnn.config.errors import InputError
-from ergnn.engine.minibatches import MiniBatches
 from ergnn.engine.objective import make_objective
 from ergnn.engine.step_hooks import StepHook
-from ergnn.engine.training import Training
+from ergnn.engine.training import MiniBatches, Training
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
 from graphs import random_graph

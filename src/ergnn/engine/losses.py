@@ -202,24 +202,22 @@ class PlainModel(nn.Module):
     def add_head(self, out_channels: int) -> None:
         self.head_widths.append(out_channels)
 
-    def num_outputs(self, graph: Graph) -> int:
-        """Return the number of outputs of the module, from a forward pass in evaluation mode."""
+    def check_outputs(self, graph: Graph) -> None:
+        """Raise an error if the module has fewer outputs than its heads need, by a forward pass in evaluation mode."""
         self.to(graph.device).eval()
         with torch.no_grad():
-            return int(self(_dense_x(graph), graph.edge_index).size(1))
-
-    def check_outputs(self, outputs: int) -> None:
-        """Raise an error if the module has fewer outputs than its heads need."""
-        needed = sum(self.head_widths)
-        if outputs < needed:
-            name, heads = type(self.module).__name__, " + ".join(map(str, self.head_widths))
-            raise InputError(
-                f"{name} has {outputs} outputs, but {needed} are needed, one per class of each head ({heads}); build "
-                f"it with {needed} outputs, or use head='shared' if the task of a node is known"
-            )
+            self(_dense_x(graph), graph.edge_index)
 
     def forward(self, x: Tensor, adj: Tensor) -> Tensor:
-        return self.module(x, adj)
+        out: Tensor = self.module(x, adj)
+        needed = sum(self.head_widths)
+        if out.size(1) < needed:
+            name, heads = type(self.module).__name__, " + ".join(map(str, self.head_widths))
+            raise InputError(
+                f"{name} has {out.size(1)} outputs, but {needed} are needed, one per class of each head ({heads}); "
+                f"build it with {needed} outputs, or use head='shared' if the task of a node is known"
+            )
+        return out
 
 
 _DENSE: Cache[Tensor] = Cache()
@@ -284,7 +282,6 @@ class PlainObjective(Objective):
         else:
             assert isinstance(self.model, PlainModel)
             out = functional_call(self.model, params, (x, graph.edge_index))
-            self.model.check_outputs(out.size(1))
             widths = self.model.head_widths
             columns = out[:, : sum(widths)].split(widths, dim=1)
             of_heads = [columns[head] for head in self.heads]

@@ -83,7 +83,7 @@ def check_stream(learner: Learner, stream: TaskStream) -> None:
         except InputError as error:
             raise InputError(f"{task.name}: {error}") from None
     if isinstance(model, PlainModel):
-        model.check_outputs(model.num_outputs(stream[0].graph))
+        model.check_outputs(stream[0].graph)
 
 
 def scores_together(
