@@ -67,7 +67,7 @@ def test_parse_errors_are_reported(argv: str, message: str, capsys: pytest.Captu
         ("run coar", "unknown dataset 'coar' (did you mean 'cora'?)"),
         ("init new --methd analytic", "unknown option --methd (did you mean '--method'?); `ergnn init --help`"),
         ("run cora --with-replacement maybe", "with_replacement is 'maybe'; it must be of type bool"),
-        ("init new --directed maybe", "directed is 'maybe'; it must be true or false"),
+        ("init new --directed maybe", "directed is 'maybe'; it must be of type bool"),
         ("reproduce table2 --seeds -1", "seeds is -1; it must be 1 or more"),
         ("init full", "full: already exists and is not an empty folder"),
         ("init learner", "it holds a learner: `ergnn observe learner …` updates it"),

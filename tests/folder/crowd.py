@@ -27,9 +27,9 @@ def read(send: Connection, start: Barrier, root: Path, stop: Path) -> None:
             with LearnerFolder(root).snapshot() as snapshot:
                 ids = snapshot.graph.names(snapshot.learner.buffer.nodes.numpy())
                 digest = hashlib.sha256(json.dumps(snapshot.records).encode())
-                for names, classes, p in snapshot.predict(ids):
-                    assert abs(p.sum(1) - 1).max() < 1e-6
-                    digest.update(json.dumps([names, classes, p.tolist()]).encode())
+                names, classes, p = snapshot.predict(ids)
+                assert abs(p.sum(1) - 1).max() < 1e-6
+                digest.update(json.dumps([names, classes, p.tolist()]).encode())
             answers = seen.setdefault(f"{snapshot.version.number} {snapshot.version.time}", [])
             if digest.hexdigest() not in answers:
                 answers.append(digest.hexdigest())

@@ -136,7 +136,7 @@ def test_limits_count_what_is_there_and_can_be_raised(tmp_path: Path) -> None:
     for values, message in (
         ({"epochs": 3}, "epochs cannot be changed in a folder; these can: device, .* max_nodes"),
         ({"keep": 0}, "keep is 0"),
-        ({"max_nodes": "many"}, "limit on nodes is 'many'"),
+        ({"max_nodes": "many"}, "max_nodes is 'many'; it must be of type int"),
         ({"max_features": 5}, "num_features is 12; the limit is 5"),
         ({"device": "abacus"}, "unknown device 'abacus'"),
     ):

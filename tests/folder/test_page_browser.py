@@ -29,12 +29,6 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def test_charts_fill_their_cards_and_the_page_fits(width: int, browser: Browser) -> None:
     browser.send("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
-    shares = browser.evaluate(
-        "[...document.querySelectorAll('[data-figure=growth]')].map(card =>"
-        " card.querySelector('svg').getBoundingClientRect().width / card.getBoundingClientRect().width)"
-    )
-    assert len(shares) == 1
-    assert shares[0] > 0.85
     for kind in ("matrix", "confusion"):
         card, chart, beside = browser.evaluate(
             f"['', ' svg', ' .measures'].map(part => document.querySelector('[data-figure={kind}]' + part))"

@@ -15,16 +15,16 @@ import numpy as np
 from ergnn.config.errors import ErgnnError, FolderError, InputError, truncate
 from ergnn.config.files import write_file
 from ergnn.data.partial import Array, find_all
-from ergnn.data.tables.node_tables import EdgeTable, NodeTable
+from ergnn.data.tables.node_tables import SPLITS, EdgeTable, NodeTable
 from ergnn.folder import database
 from ergnn.folder import snapshot as snapshots
 from ergnn.folder.certificate import clear_names, make_certificate, unused_classes, verify_certificate
 from ergnn.folder.database import Version, insert, reading_values, to_json, transaction, wrap_errors
 from ergnn.folder.graph import StoredGraph, remove_nodes
 from ergnn.folder.inspection import check_versions, inspect_snapshot, unknown_nodes, update_drift, watch_snapshot
-from ergnn.folder.network import Checkpoints, learn_offline
+from ergnn.folder.network import CHUNK, Checkpoints, learn_offline
 from ergnn.folder.settings import CHANGEABLE, Settings
-from ergnn.folder.snapshot import Snapshot, fitted_version, make_learner, open_snapshot, write_snapshot
+from ergnn.folder.snapshot import Snapshot, fitted_version, make_learner, open_snapshot, relearned, write_snapshot
 from ergnn.folder.spool import purge_spool
 from ergnn.folder.update import check_labels, prepare_update, tables_digest
 from ergnn.learning.evaluation import HeldOut, Record, Score
@@ -182,7 +182,9 @@ class LearnerFolder:
         """
         nodes, edges = self._tables(nodes, edges)
         with self.snapshot(version) as snapshot:
-            yield from snapshot.predict(ids, nodes, edges, classes)
+            ids, names, out = snapshot.predict(ids, nodes, edges, classes)
+        for start in range(0, len(ids), CHUNK):
+            yield ids[start : start + CHUNK], names, out[start : start + CHUNK]
 
     def _tables(self, nodes: Any, edges: Any) -> tuple[NodeTable | None, EdgeTable | None]:
         """Read tables from what :func:`ergnn.data.tables.read_nodes` reads."""
@@ -292,27 +294,51 @@ class LearnerFolder:
             nodes = np.unique(find_all(base.graph, ids))
             if not len(nodes):
                 raise InputError("no nodes are given; there is nothing to forget")
-            number = database.current_version(connection)[1] + 1
-            labeled = int((base.graph.labels(nodes)[0] >= 0).sum())
+            label, split, update = base.graph.labels(nodes)
+            trained = (label >= 0) & (split == SPLITS.index("train"))
+            remembered = int(np.isin(base.learner.buffer.nodes.cpu().numpy(), nodes).sum())
+            records = []
+            for number, record in enumerate(base.records):
+                lost = np.bincount(split[update == number], minlength=len(SPLITS)).tolist()
+                members = {name: record["members"][name] - count for name, count in zip(SPLITS, lost, strict=True)}
+                records.append({**record, "members": members})
+            number, retrained = database.current_version(connection)[1] + 1, retrain and not exact
             with transaction(connection):
                 database.drop_after(connection, old.number)
                 edges = remove_nodes(connection, base.graph, nodes, number, base.settings.directed)
-                version = replace(
-                    old,
-                    number=number,
-                    nodes=old.nodes - len(nodes),
-                    edges=old.edges - edges,
-                    labeled=old.labeled - labeled,
-                    state={**old.state, "digest": ""},
-                )
+                labeled = old.labeled - int((label >= 0).sum())
+                sizes: dict[str, Any] = {
+                    "nodes": old.nodes - len(nodes),
+                    "edges": old.edges - edges,
+                    "labeled": labeled,
+                }
+                version = replace(old, number=number, **sizes, state={**old.state, "digest": ""})
                 version = fitted_version(connection, version, exact)
-                new = make_learner(base.settings) if retrain and not exact else None
-                after, report = base.forget(nodes, version, new)
+                after = replace(base, version=version, graph=StoredGraph(connection, version), records=records)
+                if retrained:
+                    after = relearned(after)
+                else:
+                    after.learner.forget(after, nodes)
+                held_out = after.predict_held_out(base.settings.eval_samples)
+                if after.records:
+                    newest = {"scores": held_out.scores(), "overall": held_out.overall()}
+                    after.records[-1].update(newest, remembered=len(after.learner.buffer))
                 changed = [now for now, before in zip(after.records, base.records, strict=True) if now != before]
                 write_snapshot(after, changed)
                 database.add_log(connection, "forget", nodes=len(nodes), retrained=retrain)
-            older = [kept for kept in database.kept_versions(connection) if kept != number]
-            return {"version": number, "edges": edges, **report, "older_versions": older}
+            return {
+                "version": number,
+                "nodes": len(nodes),
+                "edges": edges,
+                "trained_in": sorted({int(u) + 1 for u in update[trained]}),
+                "held_out": int(((label >= 0) & ~trained).sum()),
+                "remembered": remembered,
+                "retrained": retrained,
+                "exact": exact,
+                "parameters_depend": bool(trained.any()) and not retrained and not exact,
+                "scores": held_out.scores(),
+                "older_versions": [kept for kept in database.kept_versions(connection) if kept != number],
+            }
 
     def purge(self, ids: Sequence[str] = ()) -> dict[str, list[bytes]]:
         """Delete all versions but the current one, and what is left of forgotten nodes anywhere in the folder.
@@ -350,14 +376,7 @@ class LearnerFolder:
     def export(
         self, out: str | Path, *, format: str = "safetensors", graph: bool = False, version: int | None = None
     ) -> list[Path]:
-        """Write the model to files; see :func:`ergnn.folder.export.export_snapshot`.
-
-        Args:
-            out: a folder, or a file with the suffix of the format.
-            format: ``safetensors``, ``onnx`` or ``torch``.
-            graph: also write the graph.
-            version: a stored version; by default the current one.
-        """
+        """Write the model to files; see :func:`ergnn.folder.export.export_snapshot`."""
         from ergnn.folder.export import export_snapshot
 
         with self.snapshot(version) as snapshot:

@@ -10,18 +10,7 @@ import numpy as np
 from ergnn.learning.evaluation import accuracy_matrix
 from ergnn.learning.metrics import accuracy_map
 from ergnn.learning.watch import ALPHA
-from ergnn.pages.figures import (
-    Drawing,
-    Point,
-    Series,
-    bar_chart,
-    class_looks,
-    heat_map,
-    line_chart,
-    look_of,
-    neighborhood_map,
-    value_ticks,
-)
+from ergnn.pages.figures import Drawing, bar_chart, class_looks, heat_map, neighborhood_map
 from ergnn.pages.page import render_page
 from ergnn.pages.table import Cell, Table, percent
 
@@ -63,7 +52,6 @@ def folder_page(
         matrix=_matrix(inspection["updates"]),
         offline=inspection.get("offline"),
         confusion=_confusion(inspection),
-        growth=_growth(inspection["updates"], inspection["exact"]),
         tables=[table for table in _tables(inspection) if table.rows and table.id not in values],
         alpha=ALPHA,
         **{name: inspection[name] for name in shown},
@@ -115,26 +103,6 @@ def _confusion(inspection: dict[str, Any]) -> Drawing | None:
     return heat_map(shares, low=0.0, high=1.0, label=label, tips=tips, names=short, side=480)
 
 
-def _growth(updates: Sequence[dict[str, Any]], exact: bool) -> dict[str, Any] | None:
-    """Lost accuracy over time, if there is more than one point: title, text and figure."""
-    shown = [(u["update"] + 1, 100 * u["forgetting"]) for u in updates if u["forgetting"] is not None][-MOST_DRAWN:]
-    if len(shown) < 2:
-        return None
-    title = "Drop in accuracy" if exact else "Forgetting"
-    text = "Accuracy lost on earlier updates since they were learned, averaged over them."
-    series = [Series("", look_of("mf"), [Point(x, y, None, f"update {x}: {y:.2f}") for x, y in shown])]
-    chart = line_chart(
-        series,
-        label=f"{title}: {text}",
-        x_name="update",
-        y_name="%",
-        x_ticks=[x for x, _ in shown][:: -(-len(shown) // 10)],
-        y_ticks=value_ticks(series, (-100.0, 10_000.0)),
-        size=(460, 280),
-    )
-    return {"title": title, "text": text, "figure": chart}
-
-
 def _tables(inspection: dict[str, Any]) -> Iterator[Table]:
     updates = inspection["updates"]
     last = updates[-1]["scores"] if updates else []
@@ -144,6 +112,7 @@ def _tables(inspection: dict[str, Any]) -> Iterator[Table]:
             *(u["counts"][key] for key in ("nodes", "edges", "train")),
             u["remembered"],
             *(_accuracy(scores, u["update"]) for scores in (u["scores"], last)),
+            "" if u["forgetting"] is None else percent(u["forgetting"]),
         ]
         for u in updates
     ]
@@ -155,8 +124,9 @@ def _tables(inspection: dict[str, Any]) -> Iterator[Table]:
         [f"{percent(low)} to {percent(high)}", nodes, percent(confidence), percent(accuracy)]
         for low, high, nodes, confidence, accuracy in (inspection["watch"]["calibration"] or {"bins": []})["bins"]
     ]
-    log = [[entry["time"].replace("T", " ")[:19], log_line(entry)] for entry in inspection["log"][-MOST_LOG_LINES:]]
+    log = [[entry["time"].replace("T", " ")[:19], _log_line(entry)] for entry in inspection["log"][-MOST_LOG_LINES:]]
     counts = ["nodes", "edges", "trained on", "remembered", "accuracy then %", "now %"]
+    counts.append("drop %" if inspection["exact"] else "forgetting %")
     yield class_table(inspection)
     yield _table("updates", "Updates", "lll", ["update", "name", "classes learned", *counts], learned)
     yield _table("input-drift", "Input drift", "ll", ["update", "result", *(f"p, {name}" for name in ASPECTS)], drift)
@@ -192,18 +162,10 @@ def _table(id: str, title: str, left: str, header: list[str], rows: list[list[An
     return Table(header, rows, left.ljust(len(header), "r"), title, id=id)
 
 
-def log_line(entry: dict[str, Any]) -> str:
-    """A line of the log as a sentence."""
-    rest = {key: value for key, value in entry.items() if key not in ("time", "action")}
-    match entry["action"], rest:
-        case "observe", {"update": update, "name": name, "seconds": seconds}:
-            return f"Learned update {update}, “{name}”, in {seconds:.1f} s."
-        case "forget", {"nodes": nodes, "retrained": retrained}:
-            again = "; all updates were learned again without them" if retrained else ""
-            return f"Forgot {nodes:,} node{'' if nodes == 1 else 's'}{again}."
-        case "rollback", {"version": version}:
-            return f"Returned to version {version}."
-    return ": ".join([entry["action"], *([", ".join(f"{key} {value}" for key, value in rest.items())] if rest else [])])
+def _log_line(entry: dict[str, Any]) -> str:
+    """An action and its details."""
+    details = ", ".join(f"{key} {value}" for key, value in entry.items() if key not in ("time", "action"))
+    return f"{entry['action']}: {details}".removesuffix(": ")
 
 
 def _accuracy(scores: list[list[int]], update: int) -> str:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from ergnn.config.errors import InputError
+from ergnn.config.errors import InputError, check_at_least
 from ergnn.config.learner_config import TASK_UNKNOWN, LearnerConfig
 from ergnn.config.limits import Limits
+from ergnn.config.registry import field_options
 
 METHOD_DEFAULTS: dict[str, dict[str, Any]] = {
     name: {"per_class": 50, "scarce": "keep"} for name in ("replay", "er-ace", "logit-adjusted", "continualgnn")
@@ -52,22 +53,16 @@ class Settings:
     max_megabytes: int = 4096
 
     def __post_init__(self) -> None:
-        for name in ("val", "test"):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
-                raise InputError(f"{name} is {value!r}; it must be a share, 0 or more and below 1")
-        if self.val + self.test >= 1:
+        for option in field_options(Settings):
+            option.check(getattr(self, option.name))
+        check_at_least(0, val=self.val, test=self.test)
+        if not self.val + self.test < 1:
             raise InputError(f"val + test is {self.val + self.test:g}; it must be below 1, so that some are trained on")
-        for name in ("keep", "eval_samples", "num_features"):
-            value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < 1):
-                raise InputError(f"{name} is {value!r}; it must be a whole number of 1 or more")
+        check_at_least(1, keep=self.keep, eval_samples=self.eval_samples, num_features=self.num_features)
         if self.columns:
             from ergnn.data.tables.kinds import check_kinds
 
             check_kinds(self.columns)
-        if type(self.directed) is not bool:
-            raise InputError(f"directed is {self.directed!r}; it must be true or false")
         if self.limits.nodes >= 2**31:
             raise InputError(f"max_nodes is {self.max_nodes}; it must be below {2**31}")
         if self.num_features is not None and self.num_features > self.max_features:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from ergnn.folder import database
 from ergnn.folder.database import VISIBLE, Version, damaged, from_json, insert, reading_values, select, to_json
 from ergnn.folder.encoding import describe_columns, fitted_state
 from ergnn.folder.graph import StoredGraph, write_update
-from ergnn.folder.network import CHUNK, NetworkLearner
+from ergnn.folder.network import NetworkLearner
 from ergnn.folder.settings import Settings
 from ergnn.folder.solved import SolvedLearner
 from ergnn.folder.update import Update, prepare_update
@@ -70,8 +70,8 @@ class Snapshot:
         nodes: NodeTable | None = None,
         edges: EdgeTable | None = None,
         classes: Sequence[str] | None = None,
-    ) -> Iterator[tuple[list[str], list[str], Array]]:
-        """Predict in chunks; see :meth:`ergnn.folder.LearnerFolder.predict`."""
+    ) -> tuple[list[str], list[str], Array]:
+        """Predict ids, class names and probabilities; see :meth:`ergnn.folder.LearnerFolder.predict`."""
         if not self.learner.num_tasks:
             raise InputError(f"{self.root}: nothing has been learned yet; observe labeled nodes first")
         graph = self.graph if nodes is None else self.extended(nodes, edges)
@@ -85,9 +85,7 @@ class Snapshot:
         columns = [known[name] for name in names]
         out = self.probabilities(graph, numbers)[:, columns]
         total = out.sum(1, keepdims=True)
-        out = np.divide(out, total, out=np.full_like(out, 1 / len(columns)), where=total > 0)
-        for start in range(0, len(wanted), CHUNK):
-            yield wanted[start : start + CHUNK], names, out[start : start + CHUNK]
+        return wanted, names, np.divide(out, total, out=np.full_like(out, 1 / len(columns)), where=total > 0)
 
     def predict_held_out(self, samples: int | None = None, *, task_known: bool = False) -> HeldOut:
         """Predict the held-out nodes of every update."""
@@ -149,43 +147,6 @@ class Snapshot:
             chosen.append(rows)
         order = np.concatenate(chosen)
         return nodes[order], classes[order], updates[order]
-
-    def forget(
-        self, nodes: Array, version: Version, new: FolderLearner | None = None
-    ) -> tuple[Snapshot, dict[str, Any]]:
-        """Forget nodes that a version no longer has, or let a new learner learn all updates without them.
-
-        Returns the snapshot of the version, and a report.
-        """
-        label, split, update = self.graph.labels(nodes)
-        trained = (label >= 0) & (split == SPLITS.index("train"))
-        remembered = int(np.isin(self.learner.buffer.nodes.cpu().numpy(), nodes).sum())
-        records, learner = [], new or self.learner
-        for number, record in enumerate(self.records):
-            lost = split[update == number]
-            members = {name: record["members"][name] - int((lost == i).sum()) for i, name in enumerate(SPLITS)}
-            records.append({**record, "members": members})
-        graph = StoredGraph(self.connection, version)
-        after = replace(self, version=version, graph=graph, records=records, learner=learner)
-        if new is None:
-            learner.forget(after, nodes)
-        else:
-            records[:] = [{**record, **new.learn(after, [number])} for number, record in enumerate(records)]
-        held_out = after.predict_held_out(self.settings.eval_samples)
-        scores = held_out.scores()
-        if records:
-            newest = {"scores": scores, "overall": held_out.overall(), "remembered": len(learner.buffer)}
-            records[-1] = {**records[-1], **newest}
-        return after, {
-            "nodes": len(nodes),
-            "trained_in": sorted({int(u) + 1 for u in update[trained]}),
-            "held_out": int(((label >= 0) & ~trained).sum()),
-            "remembered": remembered,
-            "retrained": new is not None,
-            "exact": learner.exact,
-            "parameters_depend": bool(trained.any()) and new is None and not learner.exact,
-            "scores": scores,
-        }
 
 
 def make_learner(settings: Settings) -> FolderLearner:
@@ -326,7 +287,9 @@ def write_records(connection: sqlite3.Connection, records: Iterable[Record], ver
 
 def relearned(snapshot: Snapshot) -> Snapshot:
     """The snapshot with a new learner that learns its updates from scratch, in the graph as it is."""
-    learner, updates = make_learner(snapshot.settings), range(len(snapshot.records))
-    for group in [[*updates]] if learner.exact else [[update] for update in updates]:
-        learner.learn(snapshot, group)
-    return replace(snapshot, learner=learner)
+    learner, records = make_learner(snapshot.settings), snapshot.records
+    if learner.exact:
+        learner.learn(snapshot, range(len(records)))
+    else:
+        records = [{**record, **learner.learn(snapshot, [update])} for update, record in enumerate(records)]
+    return replace(snapshot, learner=learner, records=records)

@@ -67,9 +67,7 @@ class ServedVersion:
         """Ids, class names and probabilities ``[n, classes]``; see :meth:`LearnerFolder.predict`."""
         if nodes is None and edges is not None:
             nodes = NodeTable(np.array(ids or (), object))  # known nodes with additional edges
-        chunks = list(self.snapshot.predict(ids, nodes, edges, classes))
-        probabilities = np.concatenate([chunk[2] for chunk in chunks]) if chunks else np.empty((0, 0))
-        return [name for chunk in chunks for name in chunk[0]], chunks[0][1] if chunks else [], probabilities
+        return self.snapshot.predict(ids, nodes, edges, classes)
 
 
 def load_version(folder: LearnerFolder) -> ServedVersion:
