@@ -5,21 +5,16 @@ import io
 import json
 import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from ergnn.cli.main import main
 from ergnn.cli.texts import describe
-from ergnn.data import Task
-from ergnn.data.partial import read_subgraph
 from ergnn.data.tables import NodeTable
 from ergnn.folder import LearnerFolder
 from ergnn.folder.page import folder_page
-from ergnn.learning.learner import Learner
 from folder.growing import ids_file, make_updates, write_tables
 
 
@@ -151,47 +146,7 @@ def test_of_a_known_task_only_its_classes_have_probabilities(root: str) -> None:
         np.testing.assert_allclose(found.probabilities[mine], expected, atol=1e-6)
 
 
-def test_offline_is_training_on_all_labels_at_once(
-    root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Held against a learner that has the whole graph and all labels in memory."""
-    folder = LearnerFolder(root)
-    with folder.snapshot() as snapshot:
-        parts = [snapshot.members(n, split) for split in ("train", "test") for n in range(2)]
-        (train, y), (test, truth) = (
-            (np.concatenate(p) for p in zip(*some, strict=True)) for some in (parts[:2], parts[2:])
-        )
-        nodes = snapshot.graph.nodes()
-        whole = read_subgraph(snapshot.graph, nodes, 2, snapshot.settings.limits, (train, y)).graph
-        config = replace(snapshot.settings.learner, method="finetune", method_options={})
-    none = torch.empty(0, dtype=torch.long)
-    task = Task(0, whole, torch.from_numpy(train), none, none, tuple(np.unique(y).tolist()))
-    predicted = Learner(config).observe(task).predict(torch.from_numpy(test)).numpy()
-    before = folder.check(), len(folder.inspect()["versions"])
-    assert main(["evaluate", root, "--offline", "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    rows = printed["updates"]
-    expected = {
-        "mean_over_updates": sum(row["offline"] for row in rows) / len(rows),
-        "over_nodes": (predicted == truth).mean(),
-        "same_by_construction": False,
-    }
-    assert printed["offline"] == expected
-    assert (folder.check(), len(folder.inspect()["versions"])) == before
-    assert main(["evaluate", root, "--offline"]) == 0
-    line = next(
-        text for text in capsys.readouterr().out.splitlines() if text.startswith("offline, all updates at once")
-    )
-    assert main(["inspect", root, "--offline", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["offline"] == expected
-    assert main(["inspect", root, "--offline"]) == 0
-    assert line in capsys.readouterr().out.splitlines()
-    assert main(["inspect", root, "--offline", "-o", str(tmp_path / "page.html")]) == 0
-    mean, over_nodes = (f"{100 * expected[key]:.2f} %" for key in ("mean_over_updates", "over_nodes"))
-    assert f"<dt>Offline: {mean}, over nodes {over_nodes}</dt>" in (tmp_path / "page.html").read_text()
-
-
-def test_offline_of_a_closed_form_is_what_it_has_without_training(
+def test_a_closed_form_forgets_nothing(
     files: list[tuple[str, str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = str(tmp_path / "d")
@@ -199,10 +154,6 @@ def test_offline_of_a_closed_form_is_what_it_has_without_training(
     for nodes, edges in files:
         assert main(["observe", root, "--nodes", nodes, "--edges", edges, "--quiet"]) == 0
     capsys.readouterr()
-    assert main(["evaluate", root, "--offline", "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert printed["offline"]["same_by_construction"]
-    assert all(row["offline"] == row["accuracy"] for row in printed["updates"])
     report = LearnerFolder(root).inspect()
     assert main(["inspect", root]) == 0
     text = capsys.readouterr().out

@@ -66,20 +66,20 @@ def test_the_class_changes_without_the_deciding_label(changed: LearnerFolder) ->
     with changed.snapshot() as snapshot:
         graph, nodes = snapshot.graph, snapshot.graph.nodes()[::3]
         found = explain_nodes(snapshot, graph.names(nodes), most=1)
-        train = graph.split("train")
+        labeled, train = graph._labeled, graph.split("train")[0]
         before = snapshot.probabilities(graph, nodes).argmax(1)
         changes = np.zeros(len(nodes), int)
         first: dict[int, set[tuple[str, str]]] = {row: set() for row in range(len(nodes))}
-        for i, name in enumerate(graph.names(train[0])):
+        for i, name in enumerate(graph.names(train)):
             learner = make_learner(snapshot.settings)
-            graph._splits["train"] = tuple(np.delete(column, i) for column in train)
+            graph._labeled = labeled[:, labeled[0] != train[i]]
             learner._version, learner.head.kernels = snapshot.version.number, (snapshot.learner.head.solution.kernel,)
             learner.solve(snapshot)
             out = learner.probabilities(graph, nodes, len(snapshot.classes)).argmax(1)
             for row in np.flatnonzero(out != before):
                 changes[row] += 1
                 first[row].add((name, snapshot.classes[out[row]]))
-        graph._splits["train"] = train
+        graph._labeled = labeled
     assert changes.any()
     assert [node["num_deciding"] for node in found] == changes.tolist()
     for row, node in enumerate(found):

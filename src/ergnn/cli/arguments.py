@@ -215,18 +215,16 @@ def _predict(commands: Any) -> None:
 
 
 def _scores(commands: Any) -> None:
-    shared, offline = ("version", "json", "threads"), "also train a new network on the labels of all updates at once"
+    shared = ("version", "json", "threads")
     parser = _on_folder(commands, "evaluate", "measure accuracy on the held-out nodes of every update", *shared)
     option(parser, "--task-known", "", "predict among the classes of a node's own update (default: all classes)")
     option(parser, "--per-class", "", "also show recall, precision and F1 per class")
     option(parser, "--confusion", "", "also show the confusion matrix")
-    option(parser, "--offline", "", f"{offline}, and show its accuracy")
 
     parser = _on_folder(commands, "inspect", "show accuracy, forgetting, memory, size and versions", *shared)
     option(parser, "-o --out", "FILE.html", "write an HTML page instead of printing text")
     option(parser, "--all", "", f"list all stored nodes and all classes (default: {MAX_ROWS} of each)")
     option(parser, "--check", "", "only verify all checksums and the structure of the database")
-    option(parser, "--offline", "", f"{offline}, and show its accuracy")
 
 
 def _why(commands: Any) -> None:

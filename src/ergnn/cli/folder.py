@@ -189,10 +189,6 @@ def evaluate_command(args: argparse.Namespace) -> None:
         report["classes"] = held_out.per_class()
     if args.confusion:
         report["confusion"] = {"classes": held_out.classes, "nodes": held_out.confusion().tolist()}
-    if args.offline:
-        accuracies, report["offline"] = offline_scores(folder, args.version, args.task_known)
-        for row in rows:
-            row["offline"] = accuracies[row["update"]]
     if args.json:
         print_json(report)
     else:
@@ -206,24 +202,9 @@ def inspect_command(args: argparse.Namespace) -> int:
         print("\n".join([f"{args.folder}: {text}" for text in wrong]) or f"{args.folder}: no errors found")
         return 2 if wrong else 0
     report = folder.inspect(args.version)
-    if args.offline:
-        report["offline"] = offline_scores(folder, args.version)[1]
     lines = texts.inspection_lines(report, None if args.all else MAX_ROWS)
     show(args, report, (), lines, lambda file: file.write(page.folder_page(report)))
     return 0
-
-
-def offline_scores(
-    folder: LearnerFolder, version: int | None, task_known: bool = False
-) -> tuple[dict[int, float], dict[str, Any]]:
-    """Accuracy by the number of the update, and in all, of a new network that learned all updates at once."""
-    with folder.snapshot(version) as snapshot:
-        exact = snapshot.learner.exact
-    held_out = folder.predict_held_out(version, task_known=task_known, offline=True)
-    accuracies = {n + 1: right / of for n, right, of in held_out.scores()}
-    mean = sum(accuracies.values()) / len(accuracies) if accuracies else None
-    over_nodes = (held_out.overall() or {}).get("accuracy")
-    return accuracies, {"mean_over_updates": mean, "over_nodes": over_nodes, "same_by_construction": exact}
 
 
 def explain_command(args: argparse.Namespace) -> None:

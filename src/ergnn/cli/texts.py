@@ -43,14 +43,13 @@ def overall_line(overall: dict[str, Any] | None) -> str:
 
 def score_blocks(report: dict[str, Any]) -> Iterator[str]:
     """Tables and lines of ``ergnn evaluate``."""
-    rows, offline = report["updates"], report.get("offline")
-    header = ["update", "name", "held out", "accuracy %", "when learned %", *(["offline %"] if offline else [])]
-    keys = ("accuracy", "then", *(["offline"] if offline else []))
+    rows, header = report["updates"], ["update", "name", "held out", "accuracy %", "when learned %"]
+    keys = ("accuracy", "then")
     cells = [[str(row["update"]), row["name"], row["nodes"], *(_shown(row[key]) for key in keys)] for row in rows]
-    yield Table(header, cells, align="rl" + "r" * (len(header) - 2)).to_text()
+    yield Table(header, cells, align="rlrrr").to_text()
     lines = [f"mean over updates: {percent(sum(row['accuracy'] for row in rows) / len(rows))} %"]
     lines += [overall_line(report["overall"]), *(f"warning: {text}" for text in report["warnings"])]
-    yield "\n".join([*lines, *offline_lines(offline)])
+    yield "\n".join(lines)
     if "classes" in report:
         yield replace(class_table({"per_class": report["classes"]}), title="").to_text()
     if "confusion" in report:
@@ -61,17 +60,6 @@ def score_blocks(report: dict[str, Any]) -> Iterator[str]:
 
 def _shown(value: float | None) -> str:
     return "" if value is None else percent(value)
-
-
-def offline_lines(offline: dict[str, Any] | None) -> list[str]:
-    """The accuracy of a network that learned all updates at once, if there is one."""
-    if offline is None:
-        return []
-    if offline["over_nodes"] is None:
-        return ["offline, all updates at once: no update has held-out nodes"]
-    means = [percent(offline[key]) for key in ("mean_over_updates", "over_nodes")]
-    same = " (the method's closed form gives the same for any order of updates)" * offline["same_by_construction"]
-    return [f"offline, all updates at once: mean over updates {means[0]} %, over all nodes {means[1]} %{same}"]
 
 
 def confusion_text(names: Sequence[str], entries: Sequence[Sequence[int]]) -> str:
@@ -96,7 +84,6 @@ def inspection_lines(report: dict[str, Any], max_rows: int | None = None) -> Ite
         lost=lost,
         columns=kinds(report["columns"]),
         overall=overall_line(report["overall"]),
-        offline=offline_lines(report.get("offline")),
         tested=tested,
         alarms=[(number, drift) for number, drift in tested if drift["alarm"]],
         doubts=audit_words(report["doubts"]) if report["doubts"] else "",

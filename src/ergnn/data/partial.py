@@ -50,24 +50,6 @@ class PartialGraph(Protocol):
     def features(self, nodes: Array) -> Any: ...
 
 
-class LabeledGraph(PartialGraph, Protocol):
-    """A graph with ids and labels; a label has a class, a split (index into ``SPLITS``), and the update that added it.
-
-    ``stored_features`` returns what ``encode`` turns into features, ``names`` the ids of some nodes, ``nodes`` all
-    nodes, ``labels`` class (-1 for none), split and update of each node, and ``split`` all nodes of a split with class
-    and update.
-    """
-
-    num_edges: int
-
-    def names(self, nodes: Array) -> list[str]: ...
-    def nodes(self) -> Array: ...
-    def stored_features(self, nodes: Array) -> Any: ...
-    def encode(self, stored: Any) -> Any: ...
-    def labels(self, nodes: Array) -> tuple[Array, Array, Array]: ...
-    def split(self, name: str) -> tuple[Array, Array, Array]: ...
-
-
 def find_all(graph: PartialGraph, ids: Sequence[str]) -> Array:
     """Node numbers; unknown ids are refused."""
     nodes = graph.find(ids)

@@ -6,10 +6,9 @@ import io
 import json
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse
@@ -25,7 +24,6 @@ from ergnn.analytic.inputs import Sketch
 from ergnn.config.errors import ErgnnError, InputError, check_choice
 from ergnn.config.files import wrap_errors, write_file
 from ergnn.config.imports import extra
-from ergnn.data.partial import LabeledGraph
 from ergnn.data.scale import CLIP
 from ergnn.data.structure import features_of
 from ergnn.data.tables.encoder import Encoder
@@ -34,6 +32,7 @@ from ergnn.data.tables.named_graph import features_tensor, to_graph
 from ergnn.data.tables.read import read_edges, read_nodes
 from ergnn.folder import database
 from ergnn.folder.database import get_tensors, to_json
+from ergnn.folder.graph import StoredGraph
 from ergnn.folder.snapshot import Snapshot, open_snapshot
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.layers import PlainAdjacency
@@ -187,15 +186,13 @@ def traced(module: NodeClassifier) -> torch.export.ExportedProgram:
     """The module as a graph of operations, for any number of nodes and edges."""
     nodes, edges = torch.export.Dim("nodes", min=1), torch.export.Dim("edges", min=0)
     shapes = {"x": {0: nodes}, "edge_index": {1: edges}}
-    with _quiet():
-        return torch.export.export(module, _random_graph(module, 7, 19), dynamic_shapes=shapes, strict=False)
+    return torch.export.export(module, _random_graph(module, 7, 19), dynamic_shapes=shapes, strict=False)
 
 
 def torch_bytes(module: NodeClassifier) -> bytes:
     """A program of ``torch.export`` (``.pt2``) with the metadata as an extra file; reading it needs torch only."""
     data = io.BytesIO()
-    with _quiet():
-        torch.export.save(traced(module), data, extra_files={METADATA: json.dumps(module.metadata)})
+    torch.export.save(traced(module), data, extra_files={METADATA: json.dumps(module.metadata)})
     return data.getvalue()
 
 
@@ -207,8 +204,7 @@ def onnx_bytes(module: NodeClassifier) -> bytes:
     for package in ("onnx", "onnxscript", "onnxruntime"):
         extra(package, "onnx", "ONNX export")
     names: dict[str, Any] = {"input_names": ["x", "edge_index"], "output_names": ["logits"], "verbose": False}
-    with _quiet():
-        program = torch.onnx.export(traced(module), dynamo=True, opset_version=OPSET, external_data=False, **names)
+    program = torch.onnx.export(traced(module), dynamo=True, opset_version=OPSET, external_data=False, **names)
     assert program is not None
     for node in program.model.graph.all_nodes():
         kind = node.attributes.get("reduction")
@@ -246,14 +242,6 @@ def _random_graph(module: NodeClassifier, nodes: int, edges: int) -> tuple[Tenso
     return x, torch.randint(nodes, (2, edges), generator=generator)
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without warnings that are about torch's own code."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
 EXPORTERS: dict[str, Callable[[NodeClassifier], bytes]] = {"onnx": onnx_bytes, "torch": torch_bytes}
 """Formats of files that run without ergnn, and their writers."""
 
@@ -280,7 +268,9 @@ def export_snapshot(
     path = path if path.suffix == suffix else path / f"model{suffix}"
     metadata, tensors = _model(snapshot)
     if format in EXPORTERS:
-        contents = {path: EXPORTERS[format](build_module(metadata, tensors))}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about torch's own code
+            contents = {path: EXPORTERS[format](build_module(metadata, tensors))}
     else:
         text = to_json(metadata)
         data = save(tensors, {"format": "pt", METADATA: text})
@@ -309,7 +299,11 @@ def load(path: str | Path, version: int | None = None) -> nn.Module:
     if path.is_file():
         with wrap_errors(path, "a model of ergnn export"):
             if path.suffix == ".pt2":
-                return _load_program(path)
+                files = {METADATA: ""}
+                program: Any = torch.export.load(path, extra_files=files).module()
+                program.metadata = json.loads(files[METADATA])
+                program.classes = class_names(program.metadata)
+                return cast(nn.Module, program)
             with safe_open(path, "pt") as file:
                 metadata = json.loads((file.metadata() or {})[METADATA])
                 return build_module(metadata, {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
@@ -333,15 +327,7 @@ def _model(snapshot: Snapshot) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return metadata, {**get_tensors(snapshot.connection, version.number, "weights"), **more}
 
 
-def _load_program(path: Path) -> nn.Module:
-    files = {METADATA: ""}
-    module: Any = torch.export.load(path, extra_files=files).module()
-    module.metadata = json.loads(files[METADATA])
-    module.classes = class_names(module.metadata)
-    return module
-
-
-def graph_npz(graph: LabeledGraph, class_names: list[str]) -> bytes:
+def graph_npz(graph: StoredGraph, class_names: list[str]) -> bytes:
     """A graph in the layout of gnn-benchmark (CSR of adjacency and features, labels), with ids and class names."""
     nodes = graph.nodes()
     target, source, weight = graph.neighbors(nodes)

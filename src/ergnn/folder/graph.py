@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 from itertools import pairwise, repeat
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 import scipy.sparse
 
 from ergnn.config.errors import FolderError
-from ergnn.data.partial import Array, LabeledGraph, join_weights
+from ergnn.data.partial import Array, join_weights
 from ergnn.data.tables.encoder import Encoder
 from ergnn.data.tables.kinds import Codes
 from ergnn.data.tables.node_tables import SPLITS
@@ -32,12 +33,16 @@ def json_list(values: Iterable[Any]) -> str:
 
 
 class StoredGraph:
-    """The graph of one version; see :class:`ergnn.data.partial.LabeledGraph`."""
+    """The graph of one version, a :class:`ergnn.data.partial.PartialGraph` with ids and labels.
+
+    A label has a class, a split (index into ``SPLITS``), and the update that added it. ``stored_features`` returns what
+    ``encode`` turns into features, ``names`` the ids of some nodes, ``nodes`` all nodes, ``labels`` class (-1 for
+    none), split and update of each node, and ``split`` all nodes of a split with class and update.
+    """
 
     def __init__(self, connection: sqlite3.Connection, version: Version) -> None:
         self.connection, self.version = connection, version
         self.num_nodes, self.num_edges, self.next_node = version.nodes, version.edges, version.next_node
-        self._splits: dict[str, tuple[Array, Array, Array]] = {}
         with reading_values("the features"):
             state = version.state
             self.num_features, self.dense = int(state["num_features"] or 0), bool(state["dense"])
@@ -82,16 +87,10 @@ class StoredGraph:
     def features(self, nodes: Array) -> Any:
         return self.encode(self.stored_features(nodes))
 
-    @property
-    def encode(self) -> Callable[[Any], Any]:
-        """A function that turns what is stored into features; it needs no connection."""
-        encoder = self.encoder
-        if encoder is None:
-            return lambda stored: stored
-        return lambda stored: encoder.features(Codes.from_matrix(stored, encoder.num_numbers))
+    def encode(self, stored: Any) -> Any:
+        return self.encoder.features(Codes.from_matrix(stored, self.encoder.num_numbers)) if self.encoder else stored
 
     def stored_features(self, nodes: Array) -> Any:
-        """What is stored of the features of some nodes: the features, or their codes if there is an encoder."""
         rows = self._rows("nodes", nodes)
         with reading_values("the features"):
             if any((row[3] is None) != self.dense for row in rows):
@@ -106,28 +105,24 @@ class StoredGraph:
             return scipy.sparse.csr_matrix((values, columns, indptr), (len(rows), self.stored_width))
 
     def labels(self, nodes: Array) -> tuple[Array, Array, Array]:
-        wanted, index = np.unique(nodes, return_inverse=True)
-        labeled, *columns = self.labeled(f"node {AMONG}", nodes=json_list(wanted))
-        out = np.full((3, len(wanted)), -1, np.int64)
-        out[:, np.searchsorted(wanted, labeled)] = columns
-        label, split, number = out[:, index]
-        return label, split, number
-
-    def labeled(self, where: str = "1", **values: Any) -> tuple[Array, Array, Array, Array]:
-        """Labeled nodes in ascending order, with class, split (index into ``SPLITS``) and update of the label."""
-        where = f"{where} AND {VISIBLE} ORDER BY node"
-        rows = select(self.connection, "labels", where, v=self.version.number, **values)
-        node, label, split, number, _ = columns = np.ascontiguousarray(np.array(rows, np.int64).reshape(-1, 5).T)
-        limits = (self.next_node, self.version.classes, len(SPLITS), self.version.updates)
-        if len(node) and (columns.min() < 0 or (columns[:4].max(1) >= limits).any()):
-            raise damaged("the table labels")
-        return node, label, split, number
+        out, known = np.full((3, len(nodes)), -1, np.int64), np.isin(nodes, self._labeled[0])
+        out[:, known] = self._labeled[1:, np.searchsorted(self._labeled[0], nodes[known])]
+        label, split, update = out
+        return label, split, update
 
     def split(self, name: str) -> tuple[Array, Array, Array]:
-        if name not in self._splits:
-            node, label, _, number = self.labeled("split = :split", split=SPLITS.index(name))
-            self._splits[name] = node, label, number
-        return self._splits[name]
+        node, label, _, update = self._labeled[:, self._labeled[2] == SPLITS.index(name)]
+        return node, label, update
+
+    @cached_property
+    def _labeled(self) -> Array:
+        """Labeled nodes in ascending order, with class, split and update, as rows of ``[4, n]``."""
+        rows = select(self.connection, "labels", f"{VISIBLE} ORDER BY node", v=self.version.number)
+        columns = np.ascontiguousarray(np.array(rows, np.int64).reshape(-1, 5).T)
+        limits = (self.next_node, self.version.classes, len(SPLITS), self.version.updates)
+        if rows and (columns.min() < 0 or (columns[:4].max(1) >= limits).any()):
+            raise damaged("the table labels")
+        return columns[:4]
 
     def _rows(self, table: str, nodes: Array) -> list[Row]:
         """One row of a table per node, in the order of the nodes (ascending, unique)."""
@@ -138,15 +133,13 @@ class StoredGraph:
         return rows
 
 
-class MemoryGraph:
-    """A stored graph that was read completely and needs no connection; see :class:`ergnn.data.partial.LabeledGraph`."""
+class MemoryGraph(StoredGraph):
+    """A stored graph that was read completely and needs no connection."""
 
-    def __init__(self, stored: LabeledGraph) -> None:
-        self.num_nodes, self.num_edges, self.next_node = stored.num_nodes, stored.num_edges, stored.next_node
-        self.num_features, self.dense, self.encoding = stored.num_features, stored.dense, stored.encoding
-        self.structural = stored.structural
+    def __init__(self, stored: StoredGraph) -> None:
+        vars(self).update(vars(stored))
         nodes = stored.nodes()
-        self._nodes, self._ids = nodes, stored.names(nodes)
+        self._nodes, self._ids, self._labeled = nodes, stored.names(nodes), stored._labeled
         self._node_of = dict(zip(self._ids, nodes.tolist(), strict=True))
         self._row = np.full(stored.next_node, -1, np.int64)
         self._row[nodes] = np.arange(len(nodes))
@@ -154,7 +147,7 @@ class MemoryGraph:
         self._is_weighted, values = weight is not None, np.ones(len(row), np.float32) if weight is None else weight
         indptr = np.searchsorted(row, np.arange(len(nodes) + 1))
         self._edges = scipy.sparse.csr_matrix((values, source, indptr), (len(nodes), stored.next_node))
-        self._stored, self._labels_of, self.encode = stored.stored_features(nodes), stored.labels(nodes), stored.encode
+        self._stored = stored.stored_features(nodes)
         self._x = self.encode(self._stored)
 
     def find(self, ids: Sequence[str]) -> Array:
@@ -177,18 +170,9 @@ class MemoryGraph:
     def stored_features(self, nodes: Array) -> Any:
         return self._stored[self._row[nodes]]
 
-    def labels(self, nodes: Array) -> tuple[Array, Array, Array]:
-        label, split, update = (values[self._row[nodes]] for values in self._labels_of)
-        return label, split, update
-
-    def split(self, name: str) -> tuple[Array, Array, Array]:
-        label, split, update = self._labels_of
-        rows = np.flatnonzero((label >= 0) & (split == SPLITS.index(name)))
-        return self._nodes[rows], label[rows], update[rows]
-
 
 def write_update(
-    connection: sqlite3.Connection, graph: LabeledGraph, update: Update, version: int, number: int, directed: bool
+    connection: sqlite3.Connection, graph: StoredGraph, update: Update, version: int, number: int, directed: bool
 ) -> None:
     """Add an update to the graph of the next version; older versions do not contain it.
 
@@ -258,9 +242,7 @@ def write_adjacency(
     insert(connection, "adjacency", zip(nodes.tolist(), repeat(version), lists, blobs, strict=False))
 
 
-def remove_nodes(
-    connection: sqlite3.Connection, graph: LabeledGraph, nodes: Array, version: int, directed: bool
-) -> int:
+def remove_nodes(connection: sqlite3.Connection, graph: StoredGraph, nodes: Array, version: int, directed: bool) -> int:
     """Remove nodes and their edges from a version on; returns the number of edges."""
     incoming = graph.neighbors(nodes)[1]
     targets, edges, weights = _targets_of(graph, nodes, directed)
@@ -271,7 +253,7 @@ def remove_nodes(
     return len(incoming) + int(gone.sum())
 
 
-def _targets_of(graph: LabeledGraph, nodes: Array, directed: bool) -> tuple[Array, Array, Array | None]:
+def _targets_of(graph: StoredGraph, nodes: Array, directed: bool) -> tuple[Array, Array, Array | None]:
     """Other nodes with an edge from one of the nodes (ascending), all edges ``[2, m]`` into them, and their weights."""
     others = np.setdiff1d(graph.neighbors(nodes)[1], nodes)
     if directed:  # lists have the sources of a node, not its targets

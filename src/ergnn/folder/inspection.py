@@ -14,15 +14,16 @@ import numpy as np
 import torch
 
 from ergnn.config.errors import FolderError
-from ergnn.data.partial import Array, LabeledGraph, PartialGraph, find_all, read_subgraph
+from ergnn.data.partial import Array, PartialGraph, find_all, read_subgraph
 from ergnn.data.tables.node_tables import SPLITS
 from ergnn.folder import database
 from ergnn.folder.database import VISIBLE
 from ergnn.folder.encoding import describe_columns
+from ergnn.folder.graph import StoredGraph
 from ergnn.folder.network import CHUNK
 from ergnn.folder.snapshot import Snapshot, open_snapshot, read_staged
 from ergnn.folder.why import audit_labels
-from ergnn.learning.evaluation import Record, forgetting, measures
+from ergnn.learning.evaluation import forgetting, measures
 from ergnn.learning.watch import (
     NUM_HOPS,
     SAMPLES,
@@ -41,6 +42,13 @@ MIN_NODES = 10
 DOUBTS, INSPECTED = 20, 2000
 """Labels that look wrong to list, in a folder with at most so many training labels."""
 TRAIN = SPLITS.index("train")
+WHY_ACCURACY_FALLS = {
+    True: "nothing is forgotten, learning all updates at once gives the same model; more classes may compete, and "
+    "later labels and edges change the predictions of earlier nodes",
+    False: "the network may have forgotten, and more classes may compete; ergnn evaluate --task-known shows the "
+    "accuracy among the classes of a node's own update",
+}
+"""Why accuracy on the held-out nodes of an update may fall after it was learned; by whether the learner is exact."""
 
 
 def inspect_snapshot(snapshot: Snapshot) -> dict[str, Any]:
@@ -71,7 +79,7 @@ def inspect_snapshot(snapshot: Snapshot) -> dict[str, Any]:
         "overall": held_out.overall(),
         "warnings": held_out.warnings(),
         "exact": snapshot.learner.exact,
-        "why_accuracy_falls": why_accuracy_falls(records, snapshot.learner.exact),
+        "why_accuracy_falls": WHY_ACCURACY_FALLS[snapshot.learner.exact],
         "watch": watch_snapshot(snapshot),
         "per_class": held_out.per_class(),
         "confusion": [[int(i), int(j), int(confusion[i, j])] for i, j in zip(*confusion.nonzero(), strict=True)],
@@ -87,20 +95,6 @@ def _doubts(snapshot: Snapshot) -> dict[str, Any] | None:
         return None
     report = audit_labels(snapshot, DOUBTS)
     return {**report, "rows": [row for row in report["rows"] if row["class"] != row["label"]]}
-
-
-def why_accuracy_falls(records: Sequence[Record], exact: bool) -> str:
-    """Why accuracy on the held-out nodes of an update may be lower than when it was learned."""
-    learned = [set(record["classes"]) for record in records if record["classes"]]
-    first, now = len(learned[0]) if learned else 0, len(set().union(*learned))
-    compete = f"more classes compete ({now} now, {first} after the first update)"
-    if exact:
-        why = compete if now > first else "later labels and edges change the predictions of earlier nodes"
-        return f"nothing is forgotten, learning all updates at once gives the same model; {why}"
-    if now > first:
-        known = "ergnn evaluate --task-known shows the accuracy among the classes of a node's own update"
-        return f"the network may have forgotten, and {compete}; {known}"
-    return "the network may have forgotten; no more classes compete than after the first update"
 
 
 def buffer_rows(snapshot: Snapshot) -> list[dict[str, Any]]:
@@ -153,7 +147,7 @@ def update_drift(snapshot: Snapshot, first_new: int) -> dict[str, Any] | None:
     return asdict(drift_test(*halves, seed=snapshot.settings.seed))
 
 
-def sample_nodes(graph: LabeledGraph, rng: np.random.Generator, start: int, stop: int, most: int = SAMPLES) -> Array:
+def sample_nodes(graph: StoredGraph, rng: np.random.Generator, start: int, stop: int, most: int = SAMPLES) -> Array:
     """Up to ``most`` nodes of a range of numbers that have no training label, drawn at random; ascending."""
     size = stop - start
     drawn = start + (rng.choice(size, 4 * most, replace=False) if size > 4 * most else rng.permutation(size))

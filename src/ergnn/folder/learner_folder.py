@@ -22,7 +22,7 @@ from ergnn.folder.certificate import clear_names, make_certificate, unused_class
 from ergnn.folder.database import Version, insert, reading_values, to_json, transaction, wrap_errors
 from ergnn.folder.graph import StoredGraph, remove_nodes
 from ergnn.folder.inspection import check_versions, inspect_snapshot, unknown_nodes, update_drift, watch_snapshot
-from ergnn.folder.network import CHUNK, Checkpoints, learn_offline
+from ergnn.folder.network import CHUNK, Checkpoints
 from ergnn.folder.settings import CHANGEABLE, Settings
 from ergnn.folder.snapshot import Snapshot, fitted_version, make_learner, open_snapshot, relearned, write_snapshot
 from ergnn.folder.spool import purge_spool
@@ -215,20 +215,15 @@ class LearnerFolder:
         held_out = self.predict_held_out(version, task_known=task_known)
         return [(held_out.records[score[0]], score) for score in held_out.scores()]
 
-    def predict_held_out(
-        self, version: int | None = None, *, task_known: bool = False, offline: bool = False
-    ) -> HeldOut:
+    def predict_held_out(self, version: int | None = None, *, task_known: bool = False) -> HeldOut:
         """Predict all held-out nodes: scores per update, per class and over all, and the confusion matrix.
 
         Args:
             version: a stored version; by default the current one.
             task_known: whether only the classes of a node's own update compete.
-            offline: predict with a learner trained on the labels of all updates at once; the folder is not changed.
-                See :func:`ergnn.folder.network.learn_offline`.
         """
         with self.snapshot(version) as snapshot:
-            learned = learn_offline(snapshot) if offline and snapshot.learner.num_tasks else snapshot
-            return learned.predict_held_out(task_known=task_known)
+            return snapshot.predict_held_out(task_known=task_known)
 
     def inspect(self, version: int | None = None) -> dict[str, Any]:
         """Graph, buffer, accuracy since each update, drift, bytes, versions and history."""

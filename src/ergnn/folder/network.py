@@ -240,21 +240,6 @@ def _experiences(connection: sqlite3.Connection, version: Version) -> list[dict[
     return experiences
 
 
-def learn_offline(snapshot: Snapshot) -> Snapshot:
-    """The snapshot with a learner trained on the labels of all updates at once.
-
-    It has the same backbone and training settings and starts from new parameters: the result of a method that keeps all
-    labels. An exact learner gives the same by construction, so its snapshot is returned unchanged.
-    """
-    if snapshot.learner.exact:
-        return snapshot
-    settings = snapshot.settings
-    settings = replace(settings, learner=replace(settings.learner, method="finetune", method_options={}))
-    learner = NetworkLearner(settings, Learner(settings.config))
-    learner.learn(snapshot, range(len(snapshot.records)))
-    return replace(snapshot, learner=learner)
-
-
 class Checkpoints(Callback):
     """A callback that stores checkpoints of the update that is being learned in the table ``checkpoint``.
 

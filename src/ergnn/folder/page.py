@@ -50,7 +50,6 @@ def folder_page(
         title=f"Learner {inspection['folder']}",
         facts=list(_facts(inspection)),
         matrix=_matrix(inspection["updates"]),
-        offline=inspection.get("offline"),
         confusion=_confusion(inspection),
         tables=[table for table in _tables(inspection) if table.rows and table.id not in values],
         alpha=ALPHA,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ergnn.config.errors import FolderError, InputError, truncate
-from ergnn.data.partial import Array, ExtendedGraph, LabeledGraph, PartialGraph, find_all
+from ergnn.data.partial import Array, ExtendedGraph, PartialGraph, find_all
 from ergnn.data.tables.node_tables import SPLITS, EdgeTable, NodeTable
 from ergnn.folder import database
 from ergnn.folder.database import VISIBLE, Version, damaged, from_json, insert, reading_values, select, to_json
@@ -39,7 +39,7 @@ class Snapshot:
     version: Version
     classes: list[str]
     records: list[Record]
-    graph: LabeledGraph
+    graph: StoredGraph
     learner: FolderLearner
 
     def __enter__(self) -> Snapshot:

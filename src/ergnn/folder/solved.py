@@ -24,7 +24,7 @@ from ergnn.analytic.inputs import working_dtype
 from ergnn.analytic.ridge import RidgeSolution, choose, loo_rows, solve
 from ergnn.analytic.scaling import AS_THEY_ARE
 from ergnn.config.errors import FolderError
-from ergnn.data.partial import Array, LabeledGraph, LocalGraph, PartialGraph, read_subgraph
+from ergnn.data.partial import Array, LocalGraph, PartialGraph, read_subgraph
 from ergnn.data.structure import HOPS
 from ergnn.engine.hardware import find_device
 from ergnn.folder.database import VISIBLE, Row, damaged, drop_cache, get_tensors, insert, put_blob, select
@@ -57,7 +57,7 @@ class SolvedLearner:
     def __init__(self, settings: Settings, head: AnalyticHead) -> None:
         self.settings, self.head, self.device = settings, head, find_device(settings.learner.device)
         self._version = 0
-        self._graph: LabeledGraph | None = None
+        self._graph: StoredGraph | None = None
         self._cached: list[CachedRows] = []
         self._scored: tuple[Array, Tensor] = np.empty(0, np.int64), torch.empty(0)
 
@@ -103,7 +103,6 @@ class SolvedLearner:
         Rows of φ are also computed of the held-out nodes that are scored next, so that those are cached as well.
         """
         graph, head = snapshot.graph, self.head
-        assert isinstance(graph, StoredGraph)
         maps = head.maps_of(graph.num_edges)
         train, labels, _ = graph.split("train")
         self._graph, self._cached, head.solution = graph, [], None
@@ -180,13 +179,13 @@ class SolvedLearner:
         local, (features,) = self._features(graph, nodes, (self.head.maps[self.head.chosen],))
         return features, local.local_ids(nodes).to(self.device)
 
-    def label_effects(self, graph: LabeledGraph) -> LabelEffects:
+    def label_effects(self, graph: StoredGraph) -> LabelEffects:
         """What the training labels of a graph do."""
         train, classes, _ = graph.split("train")
         nodes, labels = torch.from_numpy(train), torch.from_numpy(classes).to(self.device)
         return LabelEffects.of(self._with_anchors(), nodes, labels, self.rows(graph, train))
 
-    def rows(self, graph: LabeledGraph, nodes: Array) -> Tensor:
+    def rows(self, graph: StoredGraph, nodes: Array) -> Tensor:
         """Rows of nodes (ascending), for the kernel of :meth:`label_effects`: φ, or Nyström features of φ."""
         return self._with_anchors().lift(self._rows(graph, nodes), len(graph.split("train")[0]))
 
@@ -301,7 +300,7 @@ def write_rows(connection: sqlite3.Connection, cached: Sequence[CachedRows], ver
     insert(connection, "row_cache", [(1, version, cached[0].key[2])], "REPLACE")
 
 
-def name_hashes(graph: LabeledGraph, nodes: Array) -> Tensor:
+def name_hashes(graph: StoredGraph, nodes: Array) -> Tensor:
     """64-bit hashes of the ids of nodes, which do not depend on the order in which nodes arrived."""
     names = graph.names(nodes)
     hashes = b"".join(hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)

@@ -15,13 +15,14 @@ import numpy as np
 import scipy.sparse
 
 from ergnn.config.errors import InputError, listed, truncate
-from ergnn.data.partial import Array, LabeledGraph
+from ergnn.data.partial import Array
 from ergnn.data.tables.columns import label_hint
 from ergnn.data.tables.node_tables import SPLITS, EdgeTable, NodeTable, align_features
 from ergnn.folder.encoding import coded_nodes
 from ergnn.folder.settings import Settings
 
 if TYPE_CHECKING:
+    from ergnn.folder.graph import StoredGraph
     from ergnn.folder.snapshot import Snapshot
 
 DENSE_FROM = 0.1
@@ -258,7 +259,7 @@ def _num_features(expected: int | None, nodes: NodeTable, fresh: int) -> int:
     return int(expected)
 
 
-def _changed(graph: LabeledGraph, nodes: NodeTable, known: Array, features: Any) -> Array:
+def _changed(graph: StoredGraph, nodes: NodeTable, known: Array, features: Any) -> Array:
     """Rows of the known nodes that come with other features than before, in the order of their numbers."""
     again = np.flatnonzero(known >= 0)
     if not again.size or not nodes.num_features:
@@ -269,7 +270,7 @@ def _changed(graph: LabeledGraph, nodes: NodeTable, known: Array, features: Any)
 
 
 def _edges(
-    graph: LabeledGraph, directed: bool, fresh: dict[str, int], table: EdgeTable | None
+    graph: StoredGraph, directed: bool, fresh: dict[str, int], table: EdgeTable | None
 ) -> tuple[Array, Array | None, int]:
     """New edges as ``[2, m]`` node numbers, their weights, and how many are in the graph with a smaller weight.
 

@@ -24,9 +24,10 @@ from ergnn.analytic.explain import (
     plant_errors,
 )
 from ergnn.config.errors import InputError, check_at_least, check_choice
-from ergnn.data.partial import LabeledGraph, find_all
+from ergnn.data.partial import find_all
 from ergnn.data.tables.encoder import Encoder
 from ergnn.engine.cache import Cache
+from ergnn.folder.graph import StoredGraph
 from ergnn.folder.snapshot import Snapshot
 
 MOST_TERMS = 10
@@ -155,7 +156,7 @@ def neighborhoods(snapshot: Snapshot, nodes: Sequence[int]) -> list[dict[str, An
     return answers
 
 
-def _steps(graph: LabeledGraph, node: int) -> dict[int, int]:
+def _steps(graph: StoredGraph, node: int) -> dict[int, int]:
     """Nodes within two steps along edges to a node, and their distances."""
     hops, frontier = {node: 0}, np.array([node])
     for hop in range(1, DRAWN_HOPS + 1):
