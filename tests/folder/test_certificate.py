@@ -174,7 +174,7 @@ def test_a_certificate_is_not_believed(folder: LearnerFolder, bases: dict[str, P
         from safetensors.torch import save
 
         data["weight"][0, 0] += 0.01
-        database.put_blob(connection, 3, "weights", save(data))
+        database.insert(connection, "blobs", [(3, "weights", save(data))], "REPLACE")
     assert [statement[:9] for statement in contradicted(folder)] == ["the model"]
     certificate = json.loads(path.read_text())
     path.write_text(json.dumps({**certificate, "version_after": 1}))

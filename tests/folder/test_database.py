@@ -16,7 +16,7 @@ from safetensors.torch import save
 
 from doc_blocks import ROOT
 from ergnn.folder import LearnerFolder, Settings, database
-from ergnn.folder.database import APPLICATION_ID, FILE, FolderError, get_tensors, put_blob, transaction, writing
+from ergnn.folder.database import APPLICATION_ID, FILE, FolderError, get_tensors, insert, transaction, writing
 from folder.growing import IDS, edges_of, make_updates, nodes_of, probabilities, quick, tables
 
 FIXTURE = Path(__file__).with_name("fixtures") / "schema1"
@@ -34,7 +34,7 @@ def test_a_blob_is_kept_with_its_version(folder: LearnerFolder) -> None:
     with writing(folder.root) as connection:
         with transaction(connection):
             for value in (1.0, 2.0):
-                put_blob(connection, 2, "statistics", save({"x": torch.tensor([value])}))
+                insert(connection, "blobs", [(2, "statistics", save({"x": torch.tensor([value])}))], "REPLACE")
         assert get_tensors(connection, 2, "statistics")["x"] == 2
         assert get_tensors(connection, 1, "statistics") == {}
     folder.rollback(1)

@@ -410,10 +410,6 @@ def inspect_storage(connection: sqlite3.Connection, root: Path, version: int) ->
     return {"versions": kept_versions(connection), "bytes": sizes, "log": log}
 
 
-def put_blob(connection: sqlite3.Connection, version: int, kind: str, data: bytes) -> None:
-    insert(connection, "blobs", [(version, kind, data)], "REPLACE")
-
-
 def get_tensors(connection: sqlite3.Connection, version: int, kind: str) -> dict[str, Tensor]:
     """The tensors of a safetensors blob; none if there is no blob."""
     rows = select(connection, "blobs", "version = :version AND kind = :kind", version=version, kind=kind)

@@ -15,6 +15,7 @@ import numpy as np
 from ergnn.config.errors import ErgnnError, FolderError, InputError, truncate
 from ergnn.config.files import write_file
 from ergnn.data.partial import Array, find_all
+from ergnn.data.tables import read_edges, read_nodes
 from ergnn.data.tables.node_tables import SPLITS, EdgeTable, NodeTable
 from ergnn.folder import database
 from ergnn.folder import snapshot as snapshots
@@ -188,13 +189,9 @@ class LearnerFolder:
 
     def _tables(self, nodes: Any, edges: Any) -> tuple[NodeTable | None, EdgeTable | None]:
         """Read tables from what :func:`ergnn.data.tables.read_nodes` reads."""
-        if not isinstance(nodes, NodeTable | None) or not isinstance(edges, EdgeTable | None):
-            from ergnn.data.tables import read_edges, read_nodes
-
-            limits = self.settings.limits
-            nodes = None if nodes is None else read_nodes(nodes, limits=limits)
-            edges = None if edges is None else read_edges(edges, limits=limits)
-        return nodes, edges
+        limits = self.settings.limits
+        nodes = None if nodes is None else read_nodes(nodes, limits=limits)
+        return nodes, None if edges is None else read_edges(edges, limits=limits)
 
     def find_unknown(
         self, nodes: NodeTable, edges: EdgeTable | None = None, version: int | None = None

@@ -28,7 +28,6 @@ from ergnn.folder.database import (
     from_json,
     get_tensors,
     insert,
-    put_blob,
     select,
     to_json,
     transaction,
@@ -182,10 +181,10 @@ class NetworkLearner:
         """Store weights, tensors of the method, and remembered nodes with a version."""
         model, tensors = self.learner.model, dict[str, Tensor]()
         weights = {} if model is None else {k: v.cpu().contiguous() for k, v in model.state_dict().items()}
-        put_blob(connection, version, "weights", save(weights, {"format": "pt"}))
+        blobs: list[Row] = [(version, "weights", save(weights, {"format": "pt"}))]
         self._method(tensors)
-        if tensors:
-            put_blob(connection, version, "method", save(tensors))
+        blobs += [(version, "method", save(tensors))] if tensors else []
+        insert(connection, "blobs", blobs, "REPLACE")
         rows: list[Row] = []
         for experience in self.buffer.experiences:
             columns = (experience.nodes, experience.labels, experience.scores, experience.ranks + 1)

@@ -27,7 +27,7 @@ from ergnn.config.errors import FolderError
 from ergnn.data.partial import Array, LocalGraph, PartialGraph, read_subgraph
 from ergnn.data.structure import HOPS
 from ergnn.engine.hardware import find_device
-from ergnn.folder.database import VISIBLE, Row, damaged, drop_cache, get_tensors, insert, put_blob, select
+from ergnn.folder.database import VISIBLE, Row, damaged, drop_cache, get_tensors, insert, select
 from ergnn.folder.graph import AMONG, StoredGraph, json_list
 from ergnn.folder.settings import Settings
 from ergnn.replay.buffer import Experience, ExperienceBuffer
@@ -209,7 +209,8 @@ class SolvedLearner:
             drop_cache(connection)
         if (solution := self.head.solution) is not None:
             tensors = {"weight": solution.weight.cpu().contiguous(), "classes": solution.classes.cpu()}
-            put_blob(connection, version, "weights", save(tensors, {k: str(v) for k, v in self.state().items()}))
+            data = save(tensors, {k: str(v) for k, v in self.state().items()})
+            insert(connection, "blobs", [(version, "weights", data)], "REPLACE")
 
     def read(self, connection: sqlite3.Connection, graph: StoredGraph) -> None:
         """Restore the state of the version of a graph in a new learner."""

@@ -105,7 +105,7 @@ class Spool:
         self.jobs: dict[int, Job] = {}
         self._last_purge = -1
         with self._changing():
-            for directory in _incoming(self.path):
+            for directory in list(self.path.glob(f"{INCOMING}*")):
                 shutil.rmtree(directory, ignore_errors=True)  # an upload that was interrupted
         for job in self.jobs.values():
             if not job.is_finished or (job.state == "failed" and self.holds_files(job)):
@@ -179,9 +179,8 @@ class Spool:
 
     def refresh(self) -> None:
         """Read jobs that another process has purged."""
-        if _last_purge(self.path) != self._last_purge:
-            with self._changing():
-                pass
+        with self._changing():
+            pass
 
     @contextmanager
     def learning(self) -> Iterator[None]:
@@ -225,7 +224,7 @@ def purge_spool(root: Path, ids: Collection[str], labels: Collection[str] = ()) 
     busy = f"{root}: an update of `ergnn serve` is being learned; try again once it is done"
     with open(path / LEARNING, "a+") as file, locked(file, busy), _changing(path):
         os.utime(path / CHANGES, ns=(now_ns := max(time.time_ns(), _last_purge(path) + 1), now_ns))  # takes no room
-        for directory in _incoming(path):
+        for directory in list(path.glob(f"{INCOMING}*")):
             shutil.rmtree(directory)
         for directory in _directories(path):
             job = after = _read(directory)
@@ -296,10 +295,6 @@ def _directories(spool: Path) -> list[Path]:
     """The folders of jobs, in the order of their numbers."""
     jobs = [path for path in spool.glob("*") if re.fullmatch("[0-9]{8,18}", path.name) and path.is_dir()]
     return sorted(jobs, key=lambda path: int(path.name))
-
-
-def _incoming(spool: Path) -> list[Path]:
-    return [path for path in spool.iterdir() if path.name.startswith(INCOMING)]
 
 
 def _files(directory: Path) -> list[Path]:

@@ -365,24 +365,6 @@ def neighborhood_map(found: Mapping[str, Any], looks: Mapping[str, str]) -> Draw
     return Drawing(left + 16 + name_width([name for _, name in entries]), 2 * half, label, "".join(elements))
 
 
-def bar_chart(rows: Sequence[tuple[str, float, str, str]], *, label: str, x_name: str, width: float = 520) -> Drawing:
-    """Draw one bar per row: its name, its value, its style class, and the text on hover."""
-    step, top, bottom = 24, 24, 22
-    names = [short(name) for name, *_ in rows]
-    left, height = 8 + name_width(names), top + step * len(rows) + bottom
-    values = [value for _, value, *_ in rows]
-    x_ticks = ticks(min([0.0, *values]), max([0.0, *values]), 4)
-    sx = Scale(x_ticks[0], x_ticks[-1], left + 12, width - 16)
-    elements = _x_axis(sx, x_ticks, x_name, top, height - bottom)
-    for number, (name, (_, value, look, tip)) in enumerate(zip(names, rows, strict=True)):
-        y, (start, end) = top + step * number, sorted((sx(0), sx(value)))
-        elements.append(
-            f'<g class="series {look}">{text(left, y + 16, name, "label end")}<rect class="mark" x="{start:.1f}" '
-            f'y="{y + 5}" width="{max(end - start, 0.5):.1f}" height="{step - 10}" data-tip="{escape(tip)}"/></g>'
-        )
-    return Drawing(width, height, label, "".join(elements))
-
-
 def _x_axis(sx: Scale, x_ticks: Sequence[float], name: str, top: float, bottom: float) -> list[str]:
     """Draw vertical lines from top to bottom, their numbers below and the name above."""
     elements = [text(4, 13, name, "name")]
