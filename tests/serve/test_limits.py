@@ -126,7 +126,7 @@ def test_bugs_are_not_shown(tight: TestClient, monkeypatch: pytest.MonkeyPatch, 
     def bug(*args: object, **more: object) -> None:
         raise RuntimeError("secret of the house")
 
-    monkeypatch.setattr("ergnn.serve.model.ServedVersion.predict", bug)
+    monkeypatch.setattr("ergnn.folder.snapshot.Snapshot.predict", bug)
     text = problem(tight.post("/predict", json={"ids": ["n0"]}), 500)
     assert "secret" not in text
     assert "secret" in caplog.text, "the log has it"

@@ -74,6 +74,8 @@ class Snapshot:
         """Predict ids, class names and probabilities; see :meth:`ergnn.folder.LearnerFolder.predict`."""
         if not self.learner.num_tasks:
             raise InputError(f"{self.root}: nothing has been learned yet; observe labeled nodes first")
+        if nodes is None and edges is not None:
+            nodes = NodeTable(np.array(ids or (), object))  # known nodes with additional edges
         graph = self.graph if nodes is None else self.extended(nodes, edges)
         wanted = [str(text) for text in (nodes.ids if ids is None and nodes is not None else ids or ())]
         numbers = find_all(graph, wanted)

@@ -104,12 +104,12 @@ def _add_reading(app: FastAPI, service: Service) -> None:
             raise HTTPException(409, "nothing has been learned yet; observe labeled nodes first")
         ids = None if body.ids is None else schema.texts(body.ids)
         if ids is not None and len(ids) <= SMALL and not body.nodes and not body.edges:
-            return _answer(service, version.number, *version.predict(ids, classes=body.classes))
+            return _answer(service, version.number, *version.snapshot.predict(ids, classes=body.classes))
 
         def work() -> tuple[Any, ...]:
             nodes = schema.node_table(body.nodes, limits.tables) if body.nodes else None
             edges = schema.edge_table(body.edges) if body.edges else None
-            answer = version.predict(ids, nodes, edges, body.classes)
+            answer = version.snapshot.predict(ids, nodes, edges, body.classes)
             if nodes is not None:
                 service.watch(version, nodes, edges)
             return answer

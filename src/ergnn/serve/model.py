@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -11,7 +10,6 @@ from typing import Any, cast
 import numpy as np
 
 from ergnn.data.partial import Array, PartialGraph
-from ergnn.data.tables.node_tables import EdgeTable, NodeTable
 from ergnn.folder import LearnerFolder, database
 from ergnn.folder.graph import MemoryGraph
 from ergnn.folder.snapshot import Snapshot
@@ -56,18 +54,6 @@ class ServedVersion:
     @property
     def number(self) -> int:
         return self.snapshot.version.number
-
-    def predict(
-        self,
-        ids: Sequence[str] | None,
-        nodes: NodeTable | None = None,
-        edges: EdgeTable | None = None,
-        classes: Sequence[str] | None = None,
-    ) -> tuple[list[str], list[str], Array]:
-        """Ids, class names and probabilities ``[n, classes]``; see :meth:`LearnerFolder.predict`."""
-        if nodes is None and edges is not None:
-            nodes = NodeTable(np.array(ids or (), object))  # known nodes with additional edges
-        return self.snapshot.predict(ids, nodes, edges, classes)
 
 
 def load_version(folder: LearnerFolder) -> ServedVersion:
