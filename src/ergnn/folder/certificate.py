@@ -40,7 +40,8 @@ MAX_NODES = 10_000
 
 def make_certificate(snapshot: Snapshot, before: int, traces: Mapping[str, Collection[bytes]]) -> dict[str, Any]:
     """Search a folder that was purged, learn its model from scratch, and certify the result."""
-    needles = {text for name, rows in traces.items() for text in (name.encode(), *rows) if _is_distinct(text)}
+    needles = {text for name, rows in traces.items() for text in (name.encode(), *rows)}
+    needles = {text for text in needles if len(text) >= MIN_TEXT and len(set(text)) >= MIN_DISTINCT}
     hits, searched = find_bytes(snapshot, needles)
     if hits:
         raise FolderError(f"{snapshot.root}: no certificate, as bytes of removed nodes are in {', '.join(hits)}")
@@ -150,10 +151,6 @@ def _is_within(data: bytes, at: int, needle: bytes, allowed: list[bytes]) -> boo
     pattern = re.compile(b"(?=" + re.escape(needle) + b")")  # occurrences may overlap
     places = ((text, match.start()) for text in allowed if needle in text for match in pattern.finditer(text))
     return any(at >= place and data.startswith(text, at - place) for text, place in places)
-
-
-def _is_distinct(text: bytes) -> bool:
-    return len(text) >= MIN_TEXT and len(set(text)) >= MIN_DISTINCT
 
 
 def _hash(salt: str, name: str) -> str:

@@ -253,13 +253,7 @@ def export_snapshot(
 
     ``safetensors`` are the weights with their description as JSON, in the file's metadata and in a file beside it:
     backbone and its options or feature map, class of each output, class and feature names. For ``onnx`` and ``torch``
-    see :data:`EXPORTERS`.
-
-    Args:
-        snapshot: the version.
-        out: a file with the suffix of the format, or a folder, for a file ``model`` with this suffix.
-        graph: whether to write the graph.
-        format: a key of :data:`SUFFIXES`.
+    see :data:`EXPORTERS`. ``out`` is a file with the suffix of the format, or a folder, for a file ``model``.
     """
     check_choice("format", format, SUFFIXES)
     path, suffix = Path(out), SUFFIXES[format]
@@ -291,7 +285,7 @@ def load(path: str | Path, version: int | None = None) -> nn.Module:
 
     Returns:
         A module with ``classes``, the name of each column of the logits, and ``metadata``: a
-        :class:`~ergnn.folder.export.module.NodeClassifier`, or for a ``.pt2`` file a ``torch.fx.GraphModule``.
+        :class:`~ergnn.folder.export.NodeClassifier`, or for a ``.pt2`` file a ``torch.fx.GraphModule``.
     """
     path = Path(path)
     if path.suffix == ".onnx":

@@ -61,11 +61,7 @@ class LearnerFolder:
             return snapshots.read_settings(connection)
 
     def set(self, values: Mapping[str, Any]) -> Settings:
-        """Change settings that the model does not depend on; returns all settings.
-
-        Args:
-            values: of :data:`ergnn.folder.settings.CHANGEABLE`, by name.
-        """
+        """Change settings of :data:`ergnn.folder.settings.CHANGEABLE` by name; returns all settings."""
         for name in values:
             if name not in CHANGEABLE:
                 raise InputError(f"{name} cannot be changed in a folder; these can: {', '.join(CHANGEABLE)}")
@@ -125,11 +121,7 @@ class LearnerFolder:
             return self._finish(base, staged, Checkpoints(base.connection, checkpoint_seconds, on_epoch))
 
     def discard(self, digest: str | None = None) -> str | None:
-        """Discard an interrupted update; returns its name.
-
-        Args:
-            digest: discard only an update with this :func:`~ergnn.folder.update.tables_digest`; by default any.
-        """
+        """Discard an interrupted update (only with a :func:`~ergnn.folder.update.tables_digest`); returns its name."""
         with self._writing() as (base, staged):
             if staged is None or digest not in (None, staged["digest"]):
                 return None
@@ -336,13 +328,8 @@ class LearnerFolder:
         """Delete all versions but the current one, and what is left of forgotten nodes anywhere in the folder.
 
         That includes updates that wait in the spool of ``ergnn serve``: those that name the nodes fail. If it fails, is
-        killed, or another process is reading or writing, the same call completes it.
-
-        Args:
-            ids: further nodes that are not in the graph; those that older versions contain are known.
-
-        Returns:
-            The ids of the nodes, and their features as they were stored, if they still were.
+        killed, or another process is reading or writing, the same call completes it. ``ids`` are further nodes that are
+        not in the graph. Returns the ids of the nodes, and their features as they were stored, if they still were.
         """
         with self._writing("purging") as (base, _):
             connection = base.connection
@@ -396,9 +383,7 @@ class LearnerFolder:
     def _writing(self, action: str = "", digest: str = "") -> Iterator[tuple[Snapshot, dict[str, Any] | None]]:
         """The current version on the connection of the only writer, and the unfinished update.
 
-        Args:
-            action: what is refused while an update is unfinished; by default nothing is.
-            digest: of the only update that may be unfinished.
+        An action is refused while an update is unfinished, unless the update has this digest.
         """
         with database.writing(self.root) as connection:
             base, staged = open_snapshot(self.root, connection=connection), snapshots.read_staged(connection)

@@ -240,12 +240,9 @@ def _experiences(connection: sqlite3.Connection, version: Version) -> list[dict[
 
 
 class Checkpoints(Callback):
-    """A callback that stores checkpoints of the update that is being learned in the table ``checkpoint``.
+    """A callback that stores checkpoints of the update that is being learned, and calls ``on_epoch`` after every epoch.
 
-    Args:
-        connection: connection of the writer.
-        seconds: seconds between two checkpoints; 0 for one after every epoch.
-        on_epoch: called after every epoch.
+    With ``seconds=0``, there is a checkpoint after every epoch.
     """
 
     def __init__(

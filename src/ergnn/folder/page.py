@@ -36,12 +36,9 @@ CLOSED_FORM = "All sums are exact: they are those of the closed form. A network 
 def folder_page(
     inspection: dict[str, Any], template: str = "folder.html", package: str = "ergnn.pages", **values: Any
 ) -> str:
-    """Render the page of a learner's folder.
+    """Render the page of a learner's folder from the result of :meth:`ergnn.folder.LearnerFolder.inspect`.
 
-    Args:
-        inspection: the result of :meth:`ergnn.folder.LearnerFolder.inspect`.
-        template: a page that extends ``folder.html``, in ``package``.
-        values: further values for it; one with the id of a table takes its place.
+    The template extends ``folder.html``; one of its values with the id of a table takes the place of the table.
     """
     shown = ("measures", "warnings", "exact", "why_accuracy_falls")
     return render_page(

@@ -134,9 +134,8 @@ class Snapshot:
     def held_out(self, samples: int | None = None) -> tuple[Array, Array, Array]:
         """The test nodes of all updates, their classes and updates.
 
-        Args:
-            samples: maximum number of nodes; if there are more, each update contributes its share in an order drawn by
-                seed and update, so that a smaller sample is part of a larger one.
+        If there are more than ``samples``, each update contributes its share in an order drawn by seed and update, so
+        that a smaller sample is part of a larger one.
         """
         nodes, classes, updates = self.split("test")
         scored = np.unique(updates)
