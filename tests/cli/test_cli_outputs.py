@@ -94,7 +94,7 @@ def test_figures(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--plot", "figure.gif"], "figure.gif: a figure is written as .svg"),
+        (["--plot", "figure.gif"], "figure.gif: a figure is written as one of: .svg, .png, .pdf"),
         (["--plot", "nowhere/figure.svg"], "no such folder"),
         (["--import", "nowhere.py"], "--import nowhere.py: no such file"),
     ],

@@ -86,7 +86,16 @@ def test_an_svg_file_has_all_texts_and_no_style_variables(drawing: Drawing, tmp_
     assert {name for name in used if f".{name}" not in style} == set()
 
 
-def test_other_files_than_svg_are_rejected(drawing: Drawing, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"figure\.png: a figure is written as \.svg"):
-        drawing.save(tmp_path / "figure.png")
-    assert not list(tmp_path.iterdir())
+def test_other_formats_are_converted_or_name_the_program(
+    drawing: Drawing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match=r"figure\.pdf: a figure as \.pdf needs the program rsvg-convert"):
+        drawing.save(tmp_path / "figure.pdf")
+    with pytest.raises(InputError, match=r"figure\.gif: a figure is written as one of: \.svg, \.png, \.pdf"):
+        drawing.save(tmp_path / "figure.gif")
+    program = tmp_path / "rsvg-convert"
+    program.write_text('#!/bin/sh\necho "$1"\nexec /bin/cat\n')
+    program.chmod(0o755)
+    drawing.save(tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").read_text() == "--format=png\n" + drawing._repr_svg_()

@@ -47,7 +47,7 @@ def _run(commands: Any) -> None:
     shown = parser.add_mutually_exclusive_group()
     option(shown, "--json", "", "print one JSON object instead of the table")
     option(shown, "--latex", "", "print LaTeX tables (booktabs) instead of text")
-    option(parser, "--plot", "FILE.svg", "draw the accuracy matrix as a figure")
+    option(parser, "--plot", "FILE", "draw the accuracy matrix (.svg; .png or .pdf where rsvg-convert is installed)")
     option(parser, "--store", "DIR|FILE|URL", "store each run, for `ergnn report`; stored runs are not repeated")
     _threads(parser)
     option(parser, "--checkpoint", "DIR", "save the state of each seed after each task; resume from saved states")

@@ -10,7 +10,7 @@ import numpy as np
 from ergnn.learning.evaluation import accuracy_matrix
 from ergnn.learning.metrics import accuracy_map
 from ergnn.learning.watch import ALPHA
-from ergnn.pages.figures import Drawing, class_looks, heat_map, neighborhood_map
+from ergnn.pages.figures import Drawing, bar_chart, class_looks, heat_map, neighborhood_map
 from ergnn.pages.page import render_page
 from ergnn.pages.table import Cell, Table, percent
 
@@ -271,11 +271,43 @@ def explain_page(folder: str, version: int, nodes: Sequence[dict[str, Any]]) -> 
     """Render the explanations of some nodes."""
     facts = [("version", str(version)), ("nodes", f"{len(nodes):,}")]
     sections = [
-        {"id": f"node-{i}", "name": node["id"], "words": list(in_words(node)), "others": len(around["nodes"]) - 1,
-         "figure": neighborhood_map(around, class_looks([*_compared(node), *(n["class"] for n in around["nodes"])])),
+        {"id": f"node-{i}", "name": node["id"], "words": list(in_words(node)), "figures": list(_figures(node)),
          "tables": list(node_tables(node))}
-        for i, node in enumerate(nodes) for around in [node["neighborhood"]]
+        for i, node in enumerate(nodes)
     ]  # fmt: skip
     return render_page(
         "explain.html", title=f"Why this class: {folder}", facts=facts, sections=sections, note=CLOSED_FORM
     )
+
+
+def _figures(node: dict[str, Any]) -> Iterator[tuple[str, str, Drawing]]:
+    """Yield title, text and figure."""
+    around = node["neighborhood"]
+    terms = node["terms"]
+    looks = class_looks([*_compared(node), *(row["label"] for row in terms), *(n["class"] for n in around["nodes"])])
+    others = len(around["nodes"]) - 1
+    about = f"{others} nodes within two steps, of at most 29. Hollow circles are predictions, full ones are labels."
+    yield "Neighborhood", about if others else "It has no neighbors.", neighborhood_map(around, looks)
+    about = (
+        "Terms of the labeled nodes that count most, in the color of their label: each adds to the score of its label."
+    )
+    bars = [(row["id"], row["term"], looks[row["label"]], f"{row['id']}, {row['label']}") for row in terms]
+    yield "Labels that decide", about, _bars(bars, "terms of labeled nodes", "term in the score")
+    if node["features"] is None:
+        return
+    compared = _compared(node)
+    name = " minus ".join(f"score of {one}" for one in compared)
+    columns = [(row["name"], row["terms"]) for row in node["features"]["columns"]]
+    for title, about, rows in (
+        ("By distance", f"The {name}, by where features come from.", _distances(node["features"])),
+        ("By column", f"The {name}, by column of the features.", columns),
+    ):
+        differences = [(what, terms[0] - sum(terms[1:])) for what, terms in rows]
+        bars = [(what, d, looks[compared[-1] if d < 0 else compared[0]], what) for what, d in differences]
+        if bars:
+            yield title, about, _bars(bars, f"{name} {title.lower()}", name)
+
+
+def _bars(bars: Sequence[tuple[str, float, Any, str]], label: str, x_name: str) -> Drawing:
+    """A chart of names, values, looks and texts, which show on hover with the value."""
+    return bar_chart([(*bar[:3], f"{bar[3]}: {bar[1]:+.4f}") for bar in bars], label=label, x_name=x_name)

@@ -8,6 +8,7 @@ dark theme and print; ``save`` writes it as a file. Every mark has its value as 
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +17,7 @@ from importlib.resources import files
 from itertools import pairwise
 from math import ceil, copysign, cos, floor, inf, log10, pi, sin, sqrt
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import numpy as np
@@ -41,8 +43,10 @@ LONGEST = 24
 
 def check_figure_file(path: str | Path) -> None:
     """Raise an error if no figure can be written to a file."""
-    if Path(path).suffix != ".svg":
-        raise InputError(f"{path}: a figure is written as .svg; programs such as rsvg-convert convert it")
+    if (suffix := Path(path).suffix) not in (".svg", ".png", ".pdf"):
+        raise InputError(f"{path}: a figure is written as one of: .svg, .png, .pdf")
+    if suffix != ".svg" and which("rsvg-convert") is None:
+        raise InputError(f"{path}: a figure as {suffix} needs the program rsvg-convert (of librsvg); or write .svg")
     if not (folder := Path(path).absolute().parent).is_dir():
         raise InputError(f"{path}: no such folder: {folder}")
 
@@ -83,9 +87,13 @@ class Drawing:
         )
 
     def save(self, path: str | Path) -> None:
-        """Write the chart as an SVG file."""
+        """Write the chart as an SVG file, or as PNG or PDF where rsvg-convert is installed."""
         check_figure_file(path)
-        write_file(Path(path), self._repr_svg_().encode())
+        content, suffix = self._repr_svg_().encode(), Path(path).suffix
+        if suffix != ".svg":
+            command = ["rsvg-convert", f"--format={suffix[1:]}"]
+            content = subprocess.run(command, input=content, stdout=subprocess.PIPE, check=True).stdout
+        write_file(Path(path), content)
 
 
 @dataclass(frozen=True)
@@ -363,6 +371,24 @@ def neighborhood_map(found: Mapping[str, Any], looks: Mapping[str, str]) -> Draw
     names = ", ".join(f"{node['id']} ({node['class']})" for node in nodes[1:])
     label = f"the neighborhood of {nodes[0]['id']} ({nodes[0]['class']}): {names or 'no neighbors'}"
     return Drawing(left + 16 + name_width([name for _, name in entries]), 2 * half, label, "".join(elements))
+
+
+def bar_chart(rows: Sequence[tuple[str, float, str, str]], *, label: str, x_name: str, width: float = 520) -> Drawing:
+    """Draw one bar per row: its name, its value, its style class, and the text on hover."""
+    step, top, bottom = 24, 24, 22
+    names = [short(name) for name, *_ in rows]
+    left, height = 8 + name_width(names), top + step * len(rows) + bottom
+    values = [value for _, value, *_ in rows]
+    x_ticks = ticks(min([0.0, *values]), max([0.0, *values]), 4)
+    sx = Scale(x_ticks[0], x_ticks[-1], left + 12, width - 16)
+    elements = _x_axis(sx, x_ticks, x_name, top, height - bottom)
+    for number, (name, (_, value, look, tip)) in enumerate(zip(names, rows, strict=True)):
+        y, (start, end) = top + step * number, sorted((sx(0), sx(value)))
+        elements.append(
+            f'<g class="series {look}">{text(left, y + 16, name, "label end")}<rect class="mark" x="{start:.1f}" '
+            f'y="{y + 5}" width="{max(end - start, 0.5):.1f}" height="{step - 10}" data-tip="{escape(tip)}"/></g>'
+        )
+    return Drawing(width, height, label, "".join(elements))
 
 
 def _x_axis(sx: Scale, x_ticks: Sequence[float], name: str, top: float, bottom: float) -> list[str]:
