@@ -245,7 +245,7 @@ def choose(
     then taken if its error is smaller by a share of at least :data:`GAIN`. A smaller error can hide more wrong classes:
     what has a lower accuracy than the linear kernel on the preferred features is not taken.
 
-    If the rows are some of many, features and kernels are compared by the error that is expected of all: the error e,
+    If the rows are some of many, features are compared by the error that is expected of all: the error e,
     times ``e / e'`` for each time that the number of rows doubles, where e' is that of half of the rows.
 
     Args:
@@ -269,11 +269,9 @@ def choose(
     if ids is not None and count > labels.numel():
         half, more = loo_rows(ids, labels.numel() // 2), count / labels.numel()
 
-    def expected(i: int, trial: Trial) -> float:
-        return expected_error(trial, rows[i], grams[i], labels, half, more)
-
     plain = len(rows) if plain is None else plain
-    errors = [expected(i, trial) for i, trial in enumerate(trials)]
+    sized = zip(trials, rows, grams, strict=True)
+    errors = [expected_error(trial, phi, gram, labels, half, more) for trial, phi, gram in sized]
     base = least(errors[:plain])
     best = least([error * (1 if i < plain else 1 / (1 - GAIN)) for i, error in enumerate(errors)])
     gaussian = [kernel for kernel in kernels if kernel not in first]
@@ -281,7 +279,7 @@ def choose(
         trial = trials[i]
         if gaussian:
             other = search(rows[i], grams[i], targets, gaussian, lambdas)
-            trial = other if expected(i, other) < errors[i] * (1 - GAIN) else trial
+            trial = other if other.error < trial.error * (1 - GAIN) else trial
         if trial.accuracy >= trials[base].accuracy:
             return i, trial
     return base, trials[base]
