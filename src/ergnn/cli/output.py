@@ -43,9 +43,10 @@ def progress_bar(name: str, total: int | None, enabled: bool = True) -> Iterator
         yield None
         return
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import Progress, TimeElapsedColumn
 
-    columns = Progress.get_default_columns()[: 2 if total is None else None]  # without a total: its name and a bar
+    columns = Progress.get_default_columns()
+    columns = (*columns[:2], TimeElapsedColumn()) if total is None else columns  # no share is done, no time is left
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         job = bar.add_task(name, total=total)
         yield lambda steps: bar.advance(job, steps)
