@@ -17,9 +17,9 @@ from ergnn.analytic.features import BLOCK_BYTES, MATRICES
 from ergnn.data import Graph, Split, TaskStream
 from ergnn.data.csr import row_chunks
 from ergnn.data.mapped import mapped
+from ergnn.engine import kernels
 from ergnn.engine import propagation as propagation_module
 from ergnn.engine.adjacency import adjacency_of
-from ergnn.engine.kernels import sums as sums_module
 from ergnn.learning.learner import Learner
 from graphs import random_graph
 
@@ -30,7 +30,7 @@ MAPS = ("ppr", "hops")
 def by_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small graphs are propagated as large ones are: without a stored matrix, a few rows at a time."""
     monkeypatch.setattr(propagation_module, "MATRIX_EDGES", 0)
-    monkeypatch.setattr(sums_module, "CHUNK_EDGES", 16)
+    monkeypatch.setattr(kernels, "CHUNK_EDGES", 16)
 
 
 def on_disk(graph: Graph, folder: Path) -> Graph:
@@ -141,7 +141,7 @@ def test_no_tensor_is_as_large_as_the_features_or_the_edges(
     for name, part in {"x": x, "rowptr": torch.arange(n + 1) * degree, "col": col}.items():
         np.save(tmp_path / f"{name}.npy", part.numpy())
     monkeypatch.setattr(propagation_module, "MATRIX_EDGES", 0)
-    monkeypatch.setattr(sums_module, "CHUNK_EDGES", 1 << 12)
+    monkeypatch.setattr(kernels, "CHUNK_EDGES", 1 << 12)
     monkeypatch.setattr(row_chunks, "__defaults__", (1 << 12,))
     monkeypatch.setattr("ergnn.analytic.features.KEPT_BYTES", 0)
     monkeypatch.setattr("ergnn.analytic.inputs.ROW_BLOCK", 1 << 8)

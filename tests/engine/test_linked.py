@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 import ergnn.engine.adjacency
 from ergnn.data import Graph
 from ergnn.data.stream import TaskStream
-from ergnn.engine import linked
+from ergnn.engine import blocks
 from ergnn.engine.adjacency import adjacency_of
+from ergnn.engine.blocks import LinkedBlock
 from ergnn.engine.field import make_field
-from ergnn.engine.linked import LinkedBlock
 from ergnn.engine.objective import FieldObjective
 from ergnn.engine.outputs import embed
 from ergnn.learning.learner import Learner
@@ -26,7 +26,7 @@ WIDTHS = [2, 3, 2]
 @pytest.fixture(autouse=True)
 def every_graph_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ergnn.engine.adjacency, "LINKED_FROM", 0)
-    monkeypatch.setattr(linked, "CHUNK_EDGES", 13)
+    monkeypatch.setattr(blocks, "CHUNK_EDGES", 13)
 
 
 @pytest.mark.parametrize(  # whole graphs, as by size, or used rows only
@@ -38,7 +38,7 @@ def every_graph_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_scores_and_gradients_equal_pyg(
     name: str, whole: float, data: st.DataObject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(linked, "WHOLE_FROM", whole)
+    monkeypatch.setattr(blocks, "WHOLE_FROM", whole)
     graph = data.draw(messy_graphs())
     model = model_of(name, graph.num_features, WIDTHS)
     for heads_each in (1, 2):

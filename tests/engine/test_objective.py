@@ -11,7 +11,6 @@ from torch_geometric.nn import TransformerConv
 from torch_geometric.nn.models import GCN as PyGGCN
 
 from ergnn.config.errors import InputError
-from ergnn.engine.curvature import flatten, hessian_product, unflatten
 from ergnn.engine.dropout import dropout_keys
 from ergnn.engine.losses import PlainModel
 from ergnn.engine.objective import FieldObjective, Objective, PlainObjective, can_be_stacked, make_objective
@@ -83,24 +82,6 @@ def test_integer_features_give_the_same_results_as_in_pyg(name: str) -> None:
     keys = dropout_keys([0], 0, 1, objective.dropout_sites)[0]
     other = FieldObjective([model], [replace(examples, graph=replace(counts, x=counts.x.double()))])
     assert torch.equal(objective.logits(objective.parameters(), keys), other.logits(other.parameters(), keys))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_hessian_products_equal_pyg(name: str) -> None:
-    graph = random_graph(seed=2, directed=True, dtype=torch.float64, isolated=2)
-    model = model_of(name, 8, [3])
-    examples = labeled(graph, [0, 3, 3, 8], [[0]] * 4, [3], seed=0)
-    objectives = FieldObjective([model], [examples]), PlainObjective(model, examples)
-    products = []
-    for objective in objectives:
-        params = objective.parameters()
-        product = hessian_product(objective, params)(flatten(params))  # in the direction of the parameters
-        products.append(unflatten(product, params))
-    for key, plain in products[1].items():
-        prefix, _, rest = key.partition(".")
-        number, _, rest = rest.partition(".")
-        field = products[0][f"convs.{number}.{rest}" if prefix == "convs" else f"head.{rest}"][0]
-        assert_near(field.T if field.dim() == 2 else field, plain)
 
 
 def trio(name: str, dropout: float, sparse: str = "some") -> tuple[list[Backbone], list[Examples]]:

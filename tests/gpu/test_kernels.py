@@ -11,9 +11,9 @@ from engine.kernels.cases import SHAPES
 from engine.kernels.checks import PROJECTIONS, check_attention, check_dropped, check_projection, check_sums
 from ergnn.data import Graph, TaskStream
 from ergnn.data.splits import per_class
+from ergnn.engine import kernels
 from ergnn.engine.adjacency import Adjacency
 from ergnn.engine.curvature import gauss_newton_product, gradient
-from ergnn.engine.kernels import links as links_module
 from ergnn.engine.kernels.attention import attention
 from ergnn.engine.objective import make_objective
 from ergnn.learning.evaluation import scores_together
@@ -35,7 +35,7 @@ def test_kernels_equal_autograd_in_double_precision(
 ) -> None:
     from ergnn.engine.kernels import triton_attention
 
-    monkeypatch.setattr(links_module, "SEGMENT", segment)
+    monkeypatch.setattr(kernels, "SEGMENT", segment)
     monkeypatch.setattr(triton_attention, "NARROW", narrow)
     for width in (5, 16, 70):
         check_sums(name, width, torch.float32, "cuda", 1e-5)
@@ -151,7 +151,7 @@ def test_softmax_is_exact_if_row_maxima_are_far_below_the_global_maximum() -> No
     """Node 0 has a score of 500 and no out-edges; relative to it, all weights would underflow to zero."""
     n, d = 300, 7
     col = (1 + (torch.arange(n * d) * 7919) % (n - 1)).int().cuda()
-    links = links_module.Links(torch.arange(n + 1).cuda() * d, col, n)
+    links = kernels.Links(torch.arange(n + 1).cuda() * d, col, n)
     generator = torch.Generator().manual_seed(0)
     z, a_src, a_dst = (torch.randn(*shape, generator=generator) for shape in ((n, 8, 8), (n, 8), (n, 8)))
     a_src[0] = 500.0

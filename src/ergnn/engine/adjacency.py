@@ -11,10 +11,10 @@ from torch import Tensor
 from ergnn.data.csr import CsrEdges, is_undirected, pointers, row_chunks, row_entries, targets
 from ergnn.data.graph import Graph
 from ergnn.engine.cache import Cache
-from ergnn.engine.kernels.links import Links
+from ergnn.engine.kernels import Links
 
 LINKED_FROM = 1_000_000
-"""Minimum number of directed edges of a large graph, whose blocks share lists of neighbors (:mod:`.linked`)."""
+"""Minimum number of directed edges of a large graph, whose blocks share lists of neighbors (:mod:`.blocks`)."""
 CHUNK_EDGES = 1 << 20
 """Number of edges per chunk."""
 

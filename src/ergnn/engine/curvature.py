@@ -14,16 +14,14 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from ergnn.config.errors import CurvatureError, check_at_least, check_choice
+from ergnn.config.errors import CurvatureError, check_at_least
 from ergnn.engine.hardware import Recorded, on_stream, side_stream
 from ergnn.engine.losses import Objective, ParamDict, gradients, leaves_of
 
-CurvatureKind = Literal["gauss-newton", "hessian"]
 Product = Callable[[Tensor], Tensor]
 LOG = logging.getLogger(__name__)
 """Logs every product at level INFO."""
@@ -129,17 +127,9 @@ def _loss_slope(objective: Objective, z: Tensor, weights: Tensor, create_graph: 
         return torch.autograd.grad((weights * objective.loss(z)).sum(), z, create_graph=create_graph)[0]
 
 
-def hessian_product(objective: Objective, params: ParamDict) -> Product:
-    """Return ``v ↦ H v`` with ``H = Σ_i w_i ∇²ℓ_i``, the derivative of the gradient along ``v``."""
-    leaves = leaves_of(params)
-    with torch.enable_grad():
-        slope = flatten(gradients((objective.weights * objective.losses(leaves)).sum(), leaves, create_graph=True))
-    return lambda vector: flatten(gradients(slope, leaves, vector))
-
-
 @dataclass(frozen=True)
 class Curvature:
-    """The matrix H of a trained objective, ``curvature + (l2 + damping · Σ weights) I``, and solves with it.
+    """The matrix H of a trained objective, ``G + (l2 + damping · Σ weights) I``, and solves with it.
 
     Models that are trained side by side share no parameters, so that their matrix is block-diagonal: solves have one
     row per model, and a product is one product for all.
@@ -147,7 +137,6 @@ class Curvature:
     Args:
         objective: the minimized objective; the weights of its examples are those of the loss.
         params: parameters at the minimum.
-        kind: ``gauss-newton`` or ``hessian``.
         damping: added to the diagonal, times the examples' total weight (1 for a mean of losses); without it, the
             Gauss-Newton matrix of a large model is singular.
         l2: λ of the term λ/2 ‖θ‖² in the minimized loss.
@@ -159,7 +148,6 @@ class Curvature:
 
     objective: Objective
     params: ParamDict
-    kind: CurvatureKind = "gauss-newton"
     damping: float = 0.01
     l2: float = 0.0
     tolerance: float = 1e-3
@@ -167,7 +155,6 @@ class Curvature:
     sketched: Tensor | None = None
 
     def __post_init__(self) -> None:
-        check_choice("curvature", self.kind, CurvatureKind)
         check_at_least(0, damping=self.damping)
 
     @cached_property
@@ -189,10 +176,8 @@ class Curvature:
     @cached_property
     def product(self) -> Product:
         """The function ``v ↦ H v`` of the rows of all models."""
-        hessian, sizes, like = self.kind == "hessian", self.objective.sizes, self.params
-        of_all = (
-            hessian_product(self.objective, like) if hessian else gauss_newton_product(self.objective, like, self._at)
-        )
+        sizes, like = self.objective.sizes, self.params
+        of_all = gauss_newton_product(self.objective, like, self._at)
         if len(sizes) == 1:
             shift = self.shift
             return lambda rows: (of_all(rows[0]) + shift * rows[0]).unsqueeze(0)
@@ -265,8 +250,8 @@ def conjugate_gradients(
         norms, along = torch.stack([r.double().norm(dim=1) / size, curvature]).tolist()  # the only transfer
         if any(on and not value > 0 for on, value in zip(active, along, strict=True)):
             raise CurvatureError(
-                f"negative curvature after {max(counts)} product(s): the matrix is not positive definite here; use "
-                "curvature='gauss-newton', or a larger damping"
+                f"no positive curvature after {max(counts)} product(s): the matrix is not positive definite here; "
+                "use a larger damping"
             )
         residuals = [value if on else old for on, value, old in zip(active, norms, residuals, strict=True)]
         d, rz = z + torch.where(moving, new / rz, 0.0).to(b).unsqueeze(1) * d, new

@@ -12,11 +12,9 @@ from torch import Tensor
 from ergnn.data.graph import Graph
 from ergnn.data.hashing import stream_key
 from ergnn.engine.adjacency import adjacency_of
-from ergnn.engine.blocks import EdgeBlock, make_block, relabel
+from ergnn.engine.blocks import EdgeBlock, LinkedBlock, make_block, make_linked_block, relabel
 from ergnn.engine.features import InputFeatures, features_of
-from ergnn.engine.kernels.links import Links
-from ergnn.engine.kernels.sums import neighbor_sum
-from ergnn.engine.linked import LinkedBlock, make_linked_block
+from ergnn.engine.kernels import Links, neighbor_sum
 from ergnn.engine.propagation import propagate
 from ergnn.engine.sampling import Sampling
 from ergnn.nn.backbones import Backbone

@@ -91,7 +91,7 @@ class Objective(ABC):
 
     @property
     def linked(self) -> bool:
-        """Whether it uses the neighbor lists of a large graph (:mod:`ergnn.engine.linked`)."""
+        """Whether it uses the neighbor lists of a large graph (:mod:`ergnn.engine.blocks`)."""
         return False
 
     def buffers(self) -> ParamDict:

@@ -1,6 +1,6 @@
 """Scores and losses as functions of parameters.
 
-Training, Hessian products, influence and projected gradients all use these functions, ``logits(params)`` and
+Training, Gauss-Newton products, influence and projected gradients all use these functions, ``logits(params)`` and
 ``losses(params)``, with the parameters of one model or the stacked parameters of several.
 """
 

@@ -12,10 +12,9 @@ from ergnn.config.errors import InputError
 from ergnn.data.csr import pointers
 from ergnn.data.graph import Graph
 from ergnn.engine.adjacency import adjacency_of, merge_loops
-from ergnn.engine.blocks import make_block
+from ergnn.engine.blocks import LinkedBlock, make_block, make_linked_block
 from ergnn.engine.cache import Cache
 from ergnn.engine.features import SparsePattern, spmm
-from ergnn.engine.linked import LinkedBlock, make_linked_block
 from ergnn.nn.layers import SYMMETRIC, inverse_root
 
 MATRIX_EDGES = 1 << 22

@@ -30,19 +30,7 @@ GRAPH_FROM = 20
 
 @dataclass(frozen=True)
 class Training:
-    """Training settings of a task.
-
-    Args:
-        epochs: passes over the task's training nodes (steps, with full batches).
-        lr: learning rate.
-        weight_decay: L2 factor, coupled (a term of the gradient) for ``adam`` and ``sgd``, decoupled for ``adamw``.
-        optimizer: ``adam``, ``adamw`` or ``sgd``; its state is reset for every task.
-        batch_size: number of the task's examples per step, plus up to the same number of others (see
-            :class:`MiniBatches`); None for all.
-        fanout: number of neighbors to sample per node and hop in a batch; see :class:`Sampling`. None for all.
-        with_replacement: whether to sample neighbors with replacement.
-        best_epoch: keep the parameters of the epoch with the best validation accuracy, instead of the last.
-    """
+    """The training settings of a task: those of a :class:`ergnn.LearnerConfig`, without missing values."""
 
     epochs: int = LearnerConfig.epochs
     lr: float = 0.005

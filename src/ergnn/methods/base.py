@@ -137,7 +137,7 @@ class Method:
         comparison: for ``ergnn compare``.
         folder: for folders.
         loss: ``loss(logits, targets, extras)`` returns the loss ``[n]`` of each example, by default cross-entropy;
-            training minimizes their weighted sum. Gauss-Newton and Hessian products, influence, Fisher information and
+            training minimizes their weighted sum. Gauss-Newton products, influence, Fisher information and
             projected gradients use the same function, which must be differentiable in the logits. See
             :func:`~ergnn.nn.examples.pure_loss` for losses that are recorded on a GPU.
 

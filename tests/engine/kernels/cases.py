@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ergnn.data.csr import targets
 from ergnn.engine.dropout import attention_keep
-from ergnn.engine.kernels.links import Links
+from ergnn.engine.kernels import Links
 
 SHAPES = {
     # name: targets, sources, links, heads, width, loops, kind

@@ -8,8 +8,8 @@ from torch import Tensor
 from engine.kernels.cases import edges_of, inputs_of, links_of, off, written_out
 from ergnn.engine.dropout import DropoutStream, keep_scale
 from ergnn.engine.features import DroppedFeatures, SparseFeatures, SparsePattern
+from ergnn.engine.kernels import neighbor_sum
 from ergnn.engine.kernels.attention import attention
-from ergnn.engine.kernels.sums import neighbor_sum
 from ergnn.engine.slots import SlotRows
 
 

@@ -4,7 +4,6 @@ import torch
 
 from engine.kernels.checks import PROJECTIONS, check_attention, check_dropped, check_projection, check_sums
 from ergnn.engine import kernels
-from ergnn.engine.kernels import links
 
 QUICK = ("GAT's last layer", "rows without links", "no links at all", "no links but each row's own")
 """The interpreter takes minutes for the others; they run on GPUs."""
@@ -16,8 +15,8 @@ if __name__ == "__main__":
     for sizes, features, outputs, probability in PROJECTIONS:
         for sparse in (False, True):
             check_projection("cpu", sizes, features, outputs, probability, sparse)
-    for most, p, width in ((links.SEGMENT, 0.0, 70), (5, 0.6, 6)):
-        links.SEGMENT = most
+    for most, p, width in ((kernels.SEGMENT, 0.0, 70), (5, 0.6, 6)):
+        kernels.SEGMENT = most
         for name in QUICK:
             check_sums(name, width, torch.float32, "cpu", 1e-5)
             check_attention(name, p, torch.float32, "cpu", 1e-4)

@@ -10,8 +10,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from ergnn.config.errors import CurvatureError
-from ergnn.engine.kernels import runs_on_triton, torch_attention
-from ergnn.engine.kernels.links import Links
+from ergnn.engine.kernels import Links, runs_on_triton, torch_attention
 from ergnn.engine.kernels.torch_attention import Edges
 
 
@@ -75,10 +74,7 @@ class _Fixed(Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
-        raise CurvatureError(
-            "attention over a graph of this size has no second derivatives; use curvature='gauss-newton', which needs "
-            "only first derivatives"
-        )
+        raise CurvatureError("attention over a graph of this size has no second derivatives")
 
 
 class _Gradients(Function):

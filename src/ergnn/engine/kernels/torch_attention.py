@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ergnn.data.csr import row_chunks, targets
 from ergnn.engine.dropout import attention_keep
-from ergnn.engine.kernels.links import Links
+from ergnn.engine.kernels import Links
 
 CHUNK_EDGES = 1 << 19
 """Number of edges per chunk."""

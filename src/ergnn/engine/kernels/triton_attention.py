@@ -21,8 +21,7 @@ import triton
 from torch import Tensor
 
 from ergnn.engine.dropout import threshold
-from ergnn.engine.kernels import triton_kernels
-from ergnn.engine.kernels.links import Links, Segments
+from ergnn.engine.kernels import Links, Segments, triton_kernels
 from ergnn.engine.kernels.torch_attention import Edges, Values
 from ergnn.engine.kernels.triton_common import STEPS, Shape
 

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ergnn.engine.kernels.links import Links
+from ergnn.engine.kernels import Links
 from ergnn.engine.kernels.triton_common import STEPS, Shape
 
 SHORT = 16

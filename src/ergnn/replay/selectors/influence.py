@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ergnn.config.errors import check_at_least, check_between, check_choice
 from ergnn.engine.adjacency import adjacency_of
-from ergnn.engine.curvature import Curvature, CurvatureKind, Solution, gradient
+from ergnn.engine.curvature import Curvature, Solution, gradient
 from ergnn.engine.objective import can_be_stacked, make_objective
 from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import Selection, SelectionContext, Selector, Target, best_per_class
@@ -32,7 +32,7 @@ class Influence(Selector):
         target: ``val``, ``train`` or ``test`` (leaky).
         sign: ``helpful`` (most negative I first), ``harmful`` (most positive, the literal "largest value"),
             or ``magnitude``.
-        curvature: ``gauss-newton``, or ``hessian``, which fails if curvature is negative.
+        curvature: ``gauss-newton``, the only value.
         damping: added to the diagonal of H, in addition to the L2 term; relative to the loss's total weight.
         tolerance: relative residual at which conjugate gradients stop; by default 1e-3, on graphs of a million directed
             edges or more 1e-2.
@@ -43,20 +43,19 @@ class Influence(Selector):
         self,
         target: Target = "val",
         sign: Sign = "helpful",
-        curvature: CurvatureKind = "gauss-newton",
+        curvature: Literal["gauss-newton"] = "gauss-newton",
         damping: float = 0.01,
         tolerance: float | None = None,
         max_iterations: int = 500,
     ) -> None:
         check_choice("target", target, Target)
         check_choice("sign", sign, Sign)
-        check_choice("curvature", curvature, CurvatureKind)
+        check_choice("curvature", curvature, ("gauss-newton",))
         check_at_least(0, damping=damping)
         check_at_least(1, max_iterations=max_iterations)
         check_between(0, 1, tolerance=tolerance)
         self.target, self.sign, self.leaky = target, sign, target == "test"
-        self.curvature, self.damping = curvature, damping
-        self.tolerance, self.max_iterations = tolerance, max_iterations
+        self.damping, self.tolerance, self.max_iterations = damping, tolerance, max_iterations
 
     def score(self, context: SelectionContext) -> Tensor:
         return self._scores([context])[0][0]
@@ -65,10 +64,9 @@ class Influence(Selector):
         return self.select_together([context])[0]
 
     def select_together(self, contexts: Sequence[SelectionContext]) -> list[Selection]:
-        """Solve all systems at once, unless their products take long or their matrices differ in form."""
+        """Solve all systems at once, unless their products take long or the models cannot be stacked."""
         models, is_large = [context.model for context in contexts], adjacency_of(contexts[0].graph).is_large
-        joined = self.curvature == "gauss-newton" and not is_large and can_be_stacked(models)
-        if len(contexts) > 1 and not joined:
+        if len(contexts) > 1 and (is_large or not can_be_stacked(models)):
             return [self.select(context) for context in contexts]
         selections = []
         for context, (scores, solution) in zip(contexts, self._scores(contexts), strict=True):
@@ -85,7 +83,7 @@ class Influence(Selector):
         params, tolerance = trained.parameters(), self.tolerance or (LARGE_TOLERANCE if trained.linked else TOLERANCE)
         replayed = torch.arange(contexts[0].nodes.numel(), trained.weights.numel(), device=trained.weights.device)
         sketched = replayed if trained.linked and replayed.numel() else None
-        options = self.curvature, self.damping, contexts[0].l2, tolerance, self.max_iterations, sketched
+        options = self.damping, contexts[0].l2, tolerance, self.max_iterations, sketched
         goal, found = gradient(target, params, torch.ones_like(target.weights)), []
         of_models = Curvature(trained, params, *options).influence(goal)
         for context, (of_examples, solution) in zip(contexts, of_models, strict=True):
