@@ -59,10 +59,6 @@ class EdgeBlock(Block):
     def src_model(self) -> Tensor:
         return self.src.slot // (self.src.slots // self.models)
 
-    @property
-    def edge_model(self) -> Tensor:
-        return self.dst.slot[self.row] // (self.src.slots // self.models)
-
     def at_targets(self, h: Tensor) -> Tensor:
         return h.index_select(0, self.root)
 
@@ -84,7 +80,8 @@ class EdgeBlock(Block):
         weight = torch.exp(score - largest.index_select(0, self.row))
         total = weight.new_zeros(count, heads).index_add(0, self.row, weight)
         alpha = weight / total.index_select(0, self.row)
-        alpha = drop(alpha, p, self.edge_position, self.edge_model)
+        edge_model = self.dst.slot[self.row] // (self.src.slots // self.models)
+        alpha = drop(alpha, p, self.edge_position, edge_model)
         message = alpha.unsqueeze(-1) * z.index_select(0, col)
         return message.new_zeros(count, *z.shape[1:]).index_add(0, self.row, message)
 

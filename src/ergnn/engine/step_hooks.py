@@ -44,7 +44,8 @@ class StepHook:
         together = copy(hooks[0])
         together.hooks = hooks
         for key in cls.per_parameter:
-            values = stack_models([getattr(hook, key) for hook in hooks])
+            of_hooks = [getattr(hook, key) for hook in hooks]
+            values = {name: torch.cat([of_model[name] for of_model in of_hooks]) for name in of_hooks[0]}
             for hook, of_model in zip((together, *hooks), (values, *split_models(values, len(hooks))), strict=True):
                 setattr(hook, key, of_model)
         return together
@@ -139,11 +140,6 @@ def split_models(params: ParamDict, models: int) -> list[ParamDict]:
     """Return the part of each model of stacked parameters (a gradient of all parts is one concatenation)."""
     chunks = {name: value.chunk(models) for name, value in params.items()}
     return [{name: of_models[i] for name, of_models in chunks.items()} for i in range(models)]
-
-
-def stack_models(params: Sequence[ParamDict]) -> ParamDict:
-    """Invert :func:`split_models`."""
-    return {name: torch.cat([of_model[name] for of_model in params]) for name in params[0]}
 
 
 def total_penalties(penalties: Sequence[Penalty | None], objectives: Sequence[Objective], params: ParamDict) -> Tensor:

@@ -23,11 +23,7 @@ from ergnn.config.learner_config import HEADS
 
 
 class HeadPolicy:
-    """Assign the classes of each task to outputs.
-
-    Args:
-        kind: ``shared``, ``per-task`` or ``growing``.
-    """
+    """Assign the classes of each task to outputs; ``kind`` is ``shared``, ``per-task`` or ``growing``."""
 
     def __init__(self, kind: str) -> None:
         check_choice("head", kind, HEADS)
