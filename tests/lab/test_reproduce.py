@@ -88,7 +88,7 @@ def test_tables_match_the_store(whole: Path) -> None:
         (cell,) = [c for c in cells(TINY, OPTIONS) if (c.dataset, c.row.label) == ("citeseer", "ER-GAT MF")]
         stored = store.result(cell.config)
     (row,) = [r for r in results if (r["dataset"], r["row"]) == ("citeseer", "ER-GAT MF")]
-    assert row["fm"] == stored.fm.to_dict()
+    assert row["fm"] == vars(stored.fm)
     assert row["fm"]["n"] == 4
     assert f"{100 * row['fm']['mean']:.2f} ± {100 * row['fm']['ci95']:.2f}" in text
     assert f"{100 * (row['pm']['mean'] - 0.8003):+.2f}" in text

@@ -112,8 +112,8 @@ def test_a_result_summarizes_its_members_each_on_a_split_of_its_own() -> None:
     assert result.config.learner.method_options == {"per_class": 2, "selector": "mf"}
     assert (result.pm.n, result.fm.n, result.aa.n) == (3, 3, 3)
     shown = result.to_dict()
-    assert (shown["pm"], shown["aa"]) == (result.pm.to_dict(), result.aa.to_dict())
-    assert shown["fm"] == {**result.fm.to_dict(), "denominator": "M"}
+    assert (shown["pm"], shown["aa"]) == (vars(result.pm), vars(result.aa))
+    assert shown["fm"] == {**vars(result.fm), "denominator": "M"}
     assert [AccuracyMatrix(part["matrix"]) for part in shown["runs"]] == result.matrices
     pm, fm = [performance_mean(m) for m in result.matrices], [forgetting_mean(m, "M") for m in result.matrices]
     assert (result.pm.mean, result.pm.std) == pytest.approx((statistics.mean(pm), statistics.stdev(pm)))

@@ -8,8 +8,7 @@ from typing import Any
 
 from ergnn.cli.arguments import MAX_ROWS
 from ergnn.folder.page import SCORES, audit_words, buffer_table, class_table
-from ergnn.pages.page import render_page
-from ergnn.pages.table import Table, percent
+from ergnn.pages.table import Table, percent, render_page
 
 MAX_CLASSES = 12
 """Maximum number of classes for which the confusion matrix is printed."""

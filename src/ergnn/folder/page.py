@@ -11,8 +11,7 @@ from ergnn.learning.evaluation import accuracy_matrix
 from ergnn.learning.metrics import accuracy_map
 from ergnn.learning.watch import ALPHA
 from ergnn.pages.figures import Drawing, bar_chart, class_looks, heat_map, neighborhood_map
-from ergnn.pages.page import render_page
-from ergnn.pages.table import Cell, Table, percent
+from ergnn.pages.table import Cell, Table, percent, render_page
 
 MOST_DRAWN = 40
 """Updates (the newest) and classes that the figures show."""

@@ -16,14 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ergnn.config.errors import InputError, check_at_least, check_choice
-from ergnn.config.learner_config import (
-    EDGES,
-    LEFTOVERS,
-    PROTOCOLS,
-    SCENARIOS,
-    STREAM_DEFAULTS,
-    LearnerConfig,
-)
+from ergnn.config.learner_config import EDGES, LEFTOVERS, PROTOCOLS, SCENARIOS, STREAM_DEFAULTS, LearnerConfig
 from ergnn.config.registry import field_options
 
 WALK_CLASSIFIER: dict[str, Any] = {

@@ -59,7 +59,7 @@ class Experiment:
     by_dataset: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     protocols: Sequence[str] = ("paper",)
     baselines: Sequence[str] = ()
-    quick: Mapping[str, Any] = field(default_factory=dict)
+    quick: Mapping[str, Any] = field(default_factory=lambda: {"epochs": 50})
     quick_datasets: Sequence[str] | None = None
     published: Sequence[str] = ()
     table_measures: Sequence[str] = ()
@@ -79,32 +79,22 @@ def _replay(label: str, selector: str, backbone: str = "gat", block: str = "pape
 
 
 RANDOM, MF_STAR = "ER-GAT Random", "ER-GAT MF*"
-ER_GAT = (
-    _replay(RANDOM, "random"),
-    _replay("ER-GAT MF", "mf"),
-    _replay(MF_STAR, "mf*"),
-    _replay("ER-GAT CM", "cm"),
-    _replay("ER-GAT CM*", "cm*"),
-    _replay("ER-GAT IM", "im"),
-)
+ER_GAT = tuple(_replay(f"ER-GAT {name}", name.lower()) for name in ("Random", "MF", "MF*", "CM", "CM*", "IM"))
 LITERAL_IM = (
     _replay("ER-GAT IM, test target", "im", selector_options={"target": "test"}),
     _replay("ER-GAT IM, largest value", "im", selector_options={"sign": "harmful"}),
 )
 """The paper sums influence over test nodes, and its "larger" influence is, literally, the largest value."""
 
-OURS = (
-    _replay("ER-GAT RIM", "rim", block="ours"),
-    _replay("ER-GAT S2-ridge", "s2-ridge", block="ours"),
-    _replay("ER-GAT LA-ridge", "la-ridge", block="ours"),
-    _replay("ER-GAT MF in S²X", "mf-s2", block="ours"),
+OURS = tuple(
+    _replay(f"ER-GAT {name}", selector, block="ours")
+    for name, selector in (("RIM", "rim"), ("S2-ridge", "s2-ridge"), ("LA-ridge", "la-ridge"), ("MF in S²X", "mf-s2"))
 )
 BOUNDS = (
     GridRow("nearest class mean", {"method": "nearest-mean"}, block="bounds"),
     GridRow("joint training", {"backbone": "gat", "method": "joint"}, block="bounds"),
 )
 GAT = _finetune("GAT", "gat")
-FEW_EPOCHS = {"epochs": 50}
 
 TABLE_2 = Experiment(
     "table2",
@@ -112,10 +102,7 @@ TABLE_2 = Experiment(
     (
         GridRow("DeepWalk", {"backbone": "mlp", "method": "finetune", "input": "deepwalk"}),
         GridRow("Node2Vec", {"backbone": "mlp", "method": "finetune", "input": "node2vec"}),
-        _finetune("GraphSAGE", "sage"),
-        _finetune("GIN", "gin"),
-        _finetune("GCN", "gcn"),
-        _finetune("SGC", "sgc"),
+        *(_finetune(*names) for names in (("GraphSAGE", "sage"), ("GIN", "gin"), ("GCN", "gcn"), ("SGC", "sgc"))),
         GAT,
         *ER_GAT,
         *LITERAL_IM,
@@ -123,7 +110,6 @@ TABLE_2 = Experiment(
         *BOUNDS,
     ),
     baselines=(RANDOM, MF_STAR),
-    quick=FEW_EPOCHS,
 )
 
 TABLE_3 = Experiment(
@@ -135,13 +121,10 @@ TABLE_3 = Experiment(
         for row in (
             _finetune(name, backbone),
             _replay(f"ER-{name} Random", "random", backbone, block="control"),
-            _replay(f"ER-{name} MF", "mf", backbone),
-            _replay(f"ER-{name} CM", "cm", backbone),
-            _replay(f"ER-{name} IM", "im", backbone),
+            *(_replay(f"ER-{name} {selector}", selector.lower(), backbone) for selector in ("MF", "CM", "IM")),
         )
     ),
     baselines=("ER-SGC Random", "ER-GIN Random"),
-    quick=FEW_EPOCHS,
 )
 
 
@@ -168,12 +151,7 @@ TABLE_4 = Experiment(
     quick={"dataset_options": {"tasks": 5, "val": 500, "test": 2000}},
 )
 
-FIGURE_2 = Experiment(
-    "figure2",
-    "Figure 2. Mean score over the tasks seen so far",
-    (GAT, *ER_GAT, *OURS[1:3]),
-    quick=FEW_EPOCHS,
-)
+FIGURE_2 = Experiment("figure2", "Figure 2. Mean score over the tasks seen so far", (GAT, *ER_GAT, *OURS[1:3]))
 
 COUNTS = (1, 2, 5, 10, 20)
 FIGURE_3 = Experiment(
@@ -188,7 +166,6 @@ FIGURE_3 = Experiment(
         BOUNDS[1],
     ),
     protocols=("paper", "clean"),
-    quick=FEW_EPOCHS,
 )
 
 PAPER_TABLE_1 = {
@@ -236,7 +213,6 @@ CLASS_INCREMENTAL = Experiment(
         "pubmed": {"split": "seeded", "classes_per_task": 1},
     },
     protocols=("clean",),
-    quick=FEW_EPOCHS,
     quick_datasets=("cora", "citeseer"),
 )
 

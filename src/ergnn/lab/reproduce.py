@@ -76,9 +76,9 @@ class GridCell:
         values = {name: getattr(self, name) for name in ("experiment", "dataset", "protocol", "paper", "command")}
         values |= {"row": self.row.label, "block": self.row.block, "reason": self.reason}
         if self.result:
-            values |= {name: self.result.summary(name).to_dict() for name in ("pm", "fm", "aa")}
+            values |= {name: vars(self.result.summary(name)) for name in ("pm", "fm", "aa")}
             values |= {
-                "after_each_task": [summary.to_dict() for summary in self.result.after_each_task],
+                "after_each_task": [vars(summary) for summary in self.result.after_each_task],
                 "split": self.runs[0].split,
                 "leaky": self.result.is_leaky,
                 "notes": list(self.runs[0].notes),

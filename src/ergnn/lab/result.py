@@ -204,9 +204,9 @@ class RunResult:
             "method_options": options,
             "split": first.split,
             "metric": first.matrix.metric,
-            "pm": self.pm.to_dict(),
-            "fm": {**self.fm.to_dict(), "denominator": config.denominator},
-            "aa": self.aa.to_dict(),
+            "pm": vars(self.pm),
+            "fm": {**vars(self.fm), "denominator": config.denominator},
+            "aa": vars(self.aa),
             "matrix": self.matrix.to_list(),
             "runs": [
                 {

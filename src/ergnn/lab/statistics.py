@@ -93,7 +93,7 @@ class PairedTest:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-compatible values."""
-        return {**vars(self), "difference": self.difference.to_dict(), "significant": self.p_holm < ALPHA}
+        return {**vars(self), "difference": vars(self.difference), "significant": self.p_holm < ALPHA}
 
 
 def paired_tests(samples: Mapping[tuple[str, str], Mapping[Member, float]], baseline: str) -> list[PairedTest]:

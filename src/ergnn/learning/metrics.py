@@ -13,7 +13,7 @@ the number of tasks. Scores are fractions in [0, 1]; percentages are for display
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from html import escape
 from typing import Any, Literal
 
@@ -26,8 +26,6 @@ from ergnn.data.stream import METRICS
 from ergnn.pages.figures import Drawing, heat_map
 from ergnn.pages.run_tables import accuracy_table
 from ergnn.pages.table import number, percent
-
-DENOMINATORS = ("M-1", "M")
 
 
 def accuracy(predicted: Tensor, target: Tensor) -> float:
@@ -187,7 +185,7 @@ def forgetting_mean(matrix: AccuracyMatrix, denominator: Literal["M-1", "M"] = "
     >>> forgetting_mean(AccuracyMatrix([[1.0, None], [0.5, 0.5]]), "M")
     0.25
     """
-    check_choice("denominator", denominator, DENOMINATORS)
+    check_choice("denominator", denominator, ("M-1", "M"))
     tasks = matrix.num_tasks if denominator == "M" else matrix.num_tasks - 1
     return float((np.diagonal(matrix.values) - matrix.values[-1])[:-1].sum() / max(tasks, 1))
 
@@ -241,10 +239,6 @@ class Summary:
     std: float
     ci95: float | None
     n: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON-compatible values."""
-        return asdict(self)
 
     def text(self, scale: float = 100) -> str:
         """Format the mean with its 95 % interval; that of two values would be twelve times their spread.

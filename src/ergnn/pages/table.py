@@ -1,13 +1,17 @@
-"""The table model: one set of cells for terminals, Markdown, LaTeX and HTML."""
+"""The table model: one set of cells for terminals, Markdown, LaTeX and HTML; templates of HTML pages and texts."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
 
 from rich.cells import cell_len
 
+from ergnn import __version__
 from ergnn.config.errors import check_choice
 
 FORMATS = {"text": "txt", "markdown": "md", "latex": "tex"}
@@ -153,6 +157,28 @@ def number(value: float, scale: float = 100) -> str:
     """
     digits = 2 if scale == 100 else 3
     return f"{round(scale * value, digits) + 0.0:.{digits}f}"
+
+
+def render_page(template: str, package: str = "ergnn.pages", **values: Any) -> str:
+    """Render a template of a package, which may extend those of ``ergnn.pages``; a page needs nothing else.
+
+    Text is escaped; a :class:`~ergnn.pages.figures.Drawing` is inserted as an element. Templates of plain text (.txt)
+    escape nothing.
+    """
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=ChoiceLoader([PackageLoader(name) for name in dict.fromkeys((package, "ergnn.pages"))]),
+        autoescape=lambda name: not str(name).endswith(".txt"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"percent": percent, "commas": "{:,}".format}
+    environment.filters["minus"] = lambda text: re.sub(r"(?<![\w)])-(?=\d)", "−", text)
+    environment.filters["pretty"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False)
+    made = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    return environment.get_template(template).render(version=__version__, made=made, **values)
 
 
 def _pad(text: str, width: int, align: str) -> str:

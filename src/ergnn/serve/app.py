@@ -21,7 +21,7 @@ from ergnn.folder import why
 from ergnn.folder.page import folder_page
 from ergnn.folder.spool import IDS, OUTCOMES, Job
 from ergnn.folder.update import prepare_update
-from ergnn.pages.page import render_page
+from ergnn.pages.table import render_page
 from ergnn.serve import requests as schema
 from ergnn.serve.guard import Guard, one_line, problem
 from ergnn.serve.service import Service

@@ -8,12 +8,9 @@ constructor. It raises an :class:`AssertionError` that names the violated rule. 
 test per rule. All graphs are small, synthetic and seeded; nothing is downloaded, and pytest is not required.
 """
 
-from ergnn.testing.backbones import check_backbone
-from ergnn.testing.datasets import check_dataset
+from ergnn.testing.contracts import check_backbone, check_dataset, check_method, check_selector
 from ergnn.testing.examples import FEATURES, example_context, example_graph, example_stream
-from ergnn.testing.methods import check_method
 from ergnn.testing.rules import KINDS, Check, Skipped, checks
-from ergnn.testing.selectors import check_selector
 
 __all__ = [
     "FEATURES",

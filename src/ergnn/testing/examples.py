@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import cache
 
 import torch
-from torch import Tensor
 
 from ergnn.data import Graph, TaskStream, splits
 from ergnn.learning.learner import Learner
@@ -74,12 +73,3 @@ def in_graph(context: SelectionContext, graph: Graph) -> SelectionContext:
     return replace(
         context, task=replace(context.task, graph=graph), trained_on=replace(context.trained_on, graph=graph)
     )
-
-
-def relabeled(context: SelectionContext, new_id: Tensor) -> SelectionContext:
-    """Renumber node v as ``new_id[v]``; the order of candidates stays the same."""
-    order, graph, task = new_id.argsort(), context.graph, context.task
-    moved = replace(graph, x=graph.x[order], y=graph.y[order], edge_index=new_id[graph.edge_index])
-    task = replace(task, graph=moved, train=new_id[task.train], val=new_id[task.val], test=new_id[task.test])
-    trained_on = replace(context.trained_on, graph=moved, nodes=new_id[context.trained_on.nodes])
-    return replace(context, task=task, trained_on=trained_on)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
-from unittest import SkipTest, mock
+from unittest import SkipTest
 
 import numpy as np
 import torch
@@ -21,7 +20,6 @@ from ergnn.config.errors import InputError, check_choice
 from ergnn.config.registry import Registry
 from ergnn.data import DATASETS
 from ergnn.data.datasets import Dataset
-from ergnn.data.datasets.storage import OFFLINE_VARIABLE
 from ergnn.methods import METHODS, Method
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.replay import SELECTORS, Selector
@@ -182,20 +180,3 @@ def unchanged(what: str, read: Callable[[], Any]) -> Iterator[None]:
     before = deepcopy(read())
     yield
     require(same(before, read()), f"{what} changed.")
-
-
-@contextmanager
-def offline() -> Iterator[list[str]]:
-    """Forbid downloads through the environment variable, and record and reject every attempt to reach a host."""
-    attempts: list[str] = []
-
-    def refuse(*args: Any, **kwargs: Any) -> Any:
-        attempts.append(str(args[:2]))
-        raise OSError("no network while a data set is checked")
-
-    with (
-        mock.patch.dict(os.environ, {OFFLINE_VARIABLE: "1"}),
-        mock.patch("socket.getaddrinfo", refuse),
-        mock.patch("socket.socket.connect", refuse),
-    ):
-        yield attempts

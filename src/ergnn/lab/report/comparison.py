@@ -15,8 +15,7 @@ from ergnn.lab.compare import ROWS, Compared, Entry
 from ergnn.lab.report.tables import QUICK_MARK, Section, write_json, write_sections
 from ergnn.lab.statistics import ALPHA, PairedTest, Ranking, paired_tests, pareto_front, rank
 from ergnn.pages.figures import Drawing, Point, Series, dot_plot, look_of, name_width, panels
-from ergnn.pages.page import render_page
-from ergnn.pages.table import NOTHING, Table, number
+from ergnn.pages.table import NOTHING, Table, number, render_page
 
 RECOMMENDED = "analytic:statistics"
 """The method that the others are compared with."""
@@ -313,7 +312,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
     values = {**vars(entry.condition), "method": entry.method, "reason": entry.reason, "budget": entry.budget}
     values |= {"memory": dict(entry.memory), "chosen": dict(entry.chosen), "trials": [vars(t) for t in entry.trials]}
     if entry.runs:
-        values |= {name: entry.result.summary(name).to_dict() for name in ("aa", "micro", "af")}
+        values |= {name: vars(entry.result.summary(name)) for name in ("aa", "micro", "af")}
         values |= {"bytes": entry.nbytes, "seconds": entry.seconds}
         values |= {"needs_graph": entry.needs_graph, "above_budget": entry.above_budget, "runs": len(entry.runs)}
     return values

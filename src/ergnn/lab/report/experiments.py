@@ -9,7 +9,7 @@ from typing import Any
 from ergnn.data.datasets import DataUnavailable, load_graph
 from ergnn.lab.config import RunConfig
 from ergnn.lab.engines import GridRunner
-from ergnn.lab.grid import FIGURE_2, FIGURE_3, PAPER_TABLE_1, TABLE_1, TABLE_4, Experiment, GridRow
+from ergnn.lab.grid import FIGURE_2, FIGURE_3, PAPER_TABLE_1, TABLE_1, TABLE_4, Experiment
 from ergnn.lab.report.page import write_page
 from ergnn.lab.report.tables import (
     QUICK_MARK,
@@ -45,15 +45,11 @@ def paired_tests_of(experiment: Experiment, cells: Sequence[GridCell]) -> list[P
             samples = {
                 (cell.group, cell.row.label): cell.result.by_member("fm")
                 for cell in cells
-                if like and cell.result and cell.protocol == protocol and _comparable(cell.row, like)
+                if like and cell.result and cell.protocol == protocol and cell.row.block != "bounds"
+                if all(cell.row.settings.get(key) == like.settings.get(key) for key in ("backbone", "input"))
             }
             tests += paired_tests(samples, baseline)
     return tests
-
-
-def _comparable(row: GridRow, baseline: GridRow) -> bool:
-    same = all(row.settings.get(key) == baseline.settings.get(key) for key in ("backbone", "input"))
-    return same and row.block != "bounds"
 
 
 def experiment_sections(

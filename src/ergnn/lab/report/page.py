@@ -20,8 +20,7 @@ from ergnn.lab.result import RunResult, StoredRun
 from ergnn.lab.store import RunStore
 from ergnn.learning.metrics import AccuracyMatrix, Summary, accuracy_map
 from ergnn.pages.figures import Drawing, Point, Series, line_chart, panels, value_ticks
-from ergnn.pages.page import render_page
-from ergnn.pages.table import FORMATS, duration
+from ergnn.pages.table import FORMATS, duration, render_page
 
 MIN_RUNS = 5
 """A note says that intervals are unreliable with fewer runs."""

@@ -20,14 +20,7 @@ from torch import Tensor
 
 from ergnn.config.errors import InputError
 from ergnn.config.learner_config import TASK_UNKNOWN, LearnerConfig
-from ergnn.data.graph import (
-    UNLABELED,
-    Graph,
-    check_homogeneous,
-    csr_tensor,
-    pyg_values,
-    warn_one_way,
-)
+from ergnn.data.graph import UNLABELED, Graph, check_homogeneous, csr_tensor, pyg_values, warn_one_way
 from ergnn.data.stream import Task
 from ergnn.learning.callbacks import Callback
 from ergnn.learning.evaluation import misleading
