@@ -33,9 +33,9 @@ from benchmarks.reddit_like.files import NpyWriter
 from benchmarks.reddit_like.lanes import LANE_SUM_DEVIATION, arange, lane_sums
 from ergnn.analytic import Features
 from ergnn.data import Graph, Split, TaskStream
+from ergnn.data.csr import mapped
 from ergnn.data.datasets import load_graph
 from ergnn.data.hashing import below, stream_key
-from ergnn.data.mapped import mapped
 from ergnn.learning.learner import Learner
 
 DEFAULTS: dict[str, dict[str, Any]] = {

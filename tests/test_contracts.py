@@ -21,8 +21,7 @@ from ergnn.data import DATASETS, Graph, PublicSplitUnavailable, Split, Task
 from ergnn.data.datasets import Dataset, DataUnavailable
 from ergnn.learning.learner import Learner
 from ergnn.methods import Method
-from ergnn.methods.bounds import Finetune
-from ergnn.methods.replay import Replay
+from ergnn.methods.replay import Finetune, Replay
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.backbones.convolutional import GCN, SGC
 from ergnn.nn.examples import Examples

@@ -7,7 +7,7 @@ from pathlib import Path
 from benchmarks.reddit_like.files import MANIFEST, read_files, write_files
 from benchmarks.reddit_like.spec import CLASSES, SPLIT, RedditLike
 from ergnn.data import splits
-from ergnn.data.datasets import DATASETS, storage
+from ergnn.data.datasets import DATASETS, base
 from ergnn.data.datasets.base import Dataset
 from ergnn.data.graph import Graph, Split
 
@@ -47,7 +47,7 @@ class RedditLikeDataset(Dataset):
         self.nodes, self.features, self.edges = nodes, features, self.spec.links  # type: ignore[misc]
 
     def load(self, split: str, root: Path | None = None) -> Graph:
-        folder = self._found(root) or write_files(self.spec, self._folder(storage.cache_root()), self.device)
+        folder = self._found(root) or write_files(self.spec, self._folder(base.cache_root()), self.device)
         files = read_files(folder)
         public = Split(*((files.split == part).nonzero().flatten() for part in range(3)))
         return Graph.from_csr(
@@ -69,7 +69,7 @@ class RedditLikeDataset(Dataset):
         return splits.fractions(graph.y, train=train, val=val, test=test, seed=seed)
 
     def _found(self, root: Path | None) -> Path | None:
-        bases = (storage.data_root(root), storage.cache_root())
+        bases = (base.data_root(root), base.cache_root())
         folders = [self._folder(base) for base in bases if base is not None]
         return next((folder for folder in folders if (folder / MANIFEST).is_file()), None)
 

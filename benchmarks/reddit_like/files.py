@@ -20,7 +20,7 @@ from torch import Tensor
 from benchmarks.reddit_like.edges import Ends, ascending, link_blocks
 from benchmarks.reddit_like.spec import BLOCK, RedditLike
 from ergnn.config.errors import InputError
-from ergnn.data.mapped import mapped
+from ergnn.data.csr import mapped
 
 FORMAT = 1
 """Incremented with every change of the bits that a seed gives."""

@@ -15,8 +15,7 @@ from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency
 from ergnn.analytic import inputs as inputs_module
 from ergnn.analytic.features import BLOCK_BYTES, MATRICES
 from ergnn.data import Graph, Split, TaskStream
-from ergnn.data.csr import row_chunks
-from ergnn.data.mapped import mapped
+from ergnn.data.csr import mapped, row_chunks
 from ergnn.engine import kernels
 from ergnn.engine import propagation as propagation_module
 from ergnn.engine.adjacency import adjacency_of
@@ -146,7 +145,7 @@ def test_no_tensor_is_as_large_as_the_features_or_the_edges(
     monkeypatch.setattr("ergnn.analytic.features.KEPT_BYTES", 0)
     monkeypatch.setattr("ergnn.analytic.inputs.ROW_BLOCK", 1 << 8)
     monkeypatch.setattr("ergnn.analytic.inputs.COPIED_BYTES", 0)
-    monkeypatch.setattr("ergnn.analytic.scaling.SAMPLED_ROWS", 1 << 8)
+    monkeypatch.setattr("ergnn.analytic.inputs.SAMPLED_ROWS", 1 << 8)
     monkeypatch.setitem(BLOCK_BYTES, "cpu", n * 8 * MATRICES * columns)
     parts = (mapped(tmp_path / f"{name}.npy") for name in ("x", "rowptr", "col"))
     graph = Graph.from_csr(*parts, y, undirected=False)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ergnn.analytic.scaling import ColumnScales, number_columns
+from ergnn.analytic.inputs import ColumnScales, number_columns
 from ergnn.data.scale import CLIP, TEXT_LENGTH
 
 RNG = np.random.default_rng(0)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from analytic.dense import dense_ridge, one_hot, weights_of
-from ergnn.analytic import statistics
-from ergnn.analytic.statistics import ClassStatistics, leading
+from ergnn.analytic import state
+from ergnn.analytic.state import ClassStatistics, leading
 
 CPU = torch.device("cpu")
 
@@ -38,7 +38,7 @@ def added(rows: Tensor, labels: Tensor, per_class: int, parts: int = 1) -> Class
 def test_size_mean_and_diagonal_are_exact(n: int, width: int, per_class: int, parts: int, seed: int) -> None:
     rows, labels = data(n, width, seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(statistics, "ROW_BLOCK", 7)
+        patch.setattr(state, "ADDED_ROWS", 7)
         found = added(rows, labels, per_class, parts)
     for c, each in zip(labels.unique(), found.values(), strict=True):
         own = rows[labels == c]

@@ -14,7 +14,7 @@ from torch import Tensor
 from benchmarks.reddit_like import RedditLike, files, read_files, verify_files, write_files
 from ergnn.config.errors import InputError
 from ergnn.data import make_stream
-from ergnn.data.datasets import storage
+from ergnn.data.datasets import base
 from ergnn.testing import check_dataset
 
 SMALL = RedditLike(nodes=3000, edges=60_000, features=16)
@@ -123,7 +123,7 @@ def test_invalid_specifications_are_rejected(options: dict[str, float], message:
 @pytest.fixture
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.delenv("ERGNN_DATA", raising=False)
-    monkeypatch.setattr(storage, "cache_root", lambda: tmp_path / "cache")
+    monkeypatch.setattr(base, "cache_root", lambda: tmp_path / "cache")
     return tmp_path / "cache"
 
 

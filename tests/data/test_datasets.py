@@ -13,10 +13,10 @@ import scipy.sparse as sp
 import torch
 import torch_geometric.datasets.amazon as pyg_amazon
 
-from ergnn.analytic.scaling import ColumnScales
+from ergnn.analytic.inputs import ColumnScales
 from ergnn.config.errors import InputError
 from ergnn.data import DATASETS, Graph, PublicSplitUnavailable, load_graph, make_stream
-from ergnn.data.datasets import DataUnavailable, storage
+from ergnn.data.datasets import DataUnavailable, base
 from raw_files import write_cora, write_heterophilous, write_npz, write_ogb, write_photo, write_reddit, write_wikics
 
 
@@ -24,7 +24,7 @@ from raw_files import write_cora, write_heterophilous, write_npz, write_ogb, wri
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A machine with no data at all; returns its cache folder."""
     monkeypatch.delenv("ERGNN_DATA", raising=False)
-    monkeypatch.setattr(storage, "cache_root", lambda: tmp_path / "cache")
+    monkeypatch.setattr(base, "cache_root", lambda: tmp_path / "cache")
     return tmp_path / "cache"
 
 
@@ -203,7 +203,7 @@ def test_reddit_is_read_with_its_public_split(bare: Path, tmp_path: Path) -> Non
 def test_reddit_is_not_downloaded_unasked(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ERGNN_OFFLINE", "0")
     monkeypatch.setenv("ERGNN_DOWNLOAD", "1")
-    monkeypatch.setattr(storage, "probe", lambda url: pytest.fail("tried to download"))
+    monkeypatch.setattr(base, "probe", lambda url: pytest.fail("tried to download"))
     with pytest.raises(DataUnavailable, match=r"reddit\.zip, over 1 GB\) and unpack it, .*reddit/raw") as info:
         load_graph("reddit", root=tmp_path)
     assert str(tmp_path / "reddit" / "raw") in str(info.value)
@@ -293,7 +293,7 @@ def downloads(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> li
 
     monkeypatch.setenv("ERGNN_OFFLINE", "0")
     monkeypatch.setenv("ERGNN_DOWNLOAD", "1")
-    monkeypatch.setattr(storage, "probe", lambda url: None)
+    monkeypatch.setattr(base, "probe", lambda url: None)
     monkeypatch.setattr(pyg_amazon, "download_url", download_url)
     return fetched
 
@@ -328,7 +328,7 @@ def test_no_network_falls_back_like_offline(bare: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setenv("ERGNN_OFFLINE", "0")
     monkeypatch.setenv("ERGNN_DOWNLOAD", "1")
-    monkeypatch.setattr(storage, "probe", unreachable)
+    monkeypatch.setattr(base, "probe", unreachable)
     graph, split, note = load_graph("citeseer")
     assert (graph.num_nodes, split) == (3327, "seeded")
     assert "no route to host" in note
@@ -340,11 +340,11 @@ def test_probe_accepts_any_response_and_rejects_a_closed_port(monkeypatch: pytes
     def answer(request: Request, timeout: float) -> None:
         raise HTTPError(request.full_url, 403, "forbidden", Message(), None)
 
-    monkeypatch.setattr(storage, "urlopen", answer)
-    storage.probe("http://localhost/file")
+    monkeypatch.setattr(base, "urlopen", answer)
+    base.probe("http://localhost/file")
     monkeypatch.undo()
     with pytest.raises(OSError, match="refused"):
-        storage.probe("http://127.0.0.1:9/file")
+        base.probe("http://127.0.0.1:9/file")
 
 
 @pytest.mark.parametrize(
@@ -356,13 +356,13 @@ def test_downloads_must_be_requested_and_can_be_forbidden(
 ) -> None:
     monkeypatch.setenv("ERGNN_DOWNLOAD", download)
     monkeypatch.setenv("ERGNN_OFFLINE", offline)
-    assert storage.downloads_allowed() is allowed
+    assert base.downloads_allowed() is allowed
 
 
 def test_nothing_is_tried_over_the_network_unless_asked(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ERGNN_OFFLINE", raising=False)
     monkeypatch.delenv("ERGNN_DOWNLOAD", raising=False)
-    monkeypatch.setattr(storage, "probe", lambda url: pytest.fail("tried to download"))
+    monkeypatch.setattr(base, "probe", lambda url: pytest.fail("tried to download"))
     assert load_graph("cora").split == "seeded"
     with pytest.raises(DataUnavailable, match=r"set ERGNN_DOWNLOAD=1 .* to download it"):
         load_graph("dblp")

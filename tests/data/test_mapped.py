@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ergnn.config.errors import InputError
-from ergnn.data.mapped import mapped, release
+from ergnn.data.csr import mapped, release
 
 
 def test_a_mapped_array_is_the_array(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from ergnn.config.errors import InputError
 from ergnn.data import PublicSplitUnavailable, TaskStream, make_stream
-from ergnn.data.datasets import DataUnavailable, storage
+from ergnn.data.datasets import DataUnavailable, base
 from ergnn.data.datasets.mnist import FILES, PermutedMNIST, permutation, read_idx
 from ergnn.learning.learner import Learner
 from ergnn.learning.metrics import accuracy
@@ -35,7 +35,7 @@ def write(path: Path, content: bytes) -> Path:
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Files like MNIST's, with 500 + 100 images of 6 × 6 pixels: a class's own pattern, and noise."""
     monkeypatch.delenv("ERGNN_DATA", raising=False)
-    monkeypatch.setattr(storage, "cache_root", lambda: tmp_path / "cache")
+    monkeypatch.setattr(base, "cache_root", lambda: tmp_path / "cache")
     rng = np.random.default_rng(0)
     patterns = rng.integers(0, 200, (10, SIDE, SIDE))
     for count, images, labels in ((500, *FILES[:2]), (100, *FILES[2:])):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ergnn.data import PublicSplitUnavailable, make_stream
-from ergnn.data.datasets import storage
+from ergnn.data.datasets import base
 from ergnn.data.presets import GraphCache
 from raw_files import write_cora, write_reddit
 
@@ -12,7 +12,7 @@ from raw_files import write_cora, write_reddit
 @pytest.fixture(autouse=True)
 def _no_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("ERGNN_DATA", raising=False)
-    monkeypatch.setattr(storage, "cache_root", lambda: tmp_path / "cache")
+    monkeypatch.setattr(base, "cache_root", lambda: tmp_path / "cache")
 
 
 def test_public_uses_the_public_split(tmp_path: Path) -> None:

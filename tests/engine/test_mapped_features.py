@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ergnn.data import Graph
-from ergnn.data.mapped import mapped
+from ergnn.data.csr import mapped
 from ergnn.nn.backbones.convolutional import GAT
 from ergnn.nn.examples import Examples
 from ergnn.engine.outputs import layerwise_logits

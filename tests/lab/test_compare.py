@@ -279,7 +279,7 @@ def test_bytes_count_all_tensors_that_a_method_keeps(label: str) -> None:
 
 PLUGIN = '''
 from ergnn.methods import METHODS
-from ergnn.methods.bounds import Finetune
+from ergnn.methods.replay import Finetune
 
 @METHODS.register("my-method", help="finetuning with memory of its own")
 class Mine(Finetune):

@@ -15,7 +15,7 @@ from ergnn.engine.objective import make_objective
 from ergnn.engine.training import TaskProgress
 from ergnn.learning.callbacks import EpochCallback
 from ergnn.learning.learner import Learner
-from ergnn.methods.bounds import Finetune
+from ergnn.methods.replay import Finetune
 from graphs import random_graph
 
 

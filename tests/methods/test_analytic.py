@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analytic.dense import dense_phi, dense_ridge, dense_s, dense_x, one_hot, weights_of
-from ergnn.analytic.scaling import ColumnScales
+from ergnn.analytic.inputs import ColumnScales
 from ergnn.config.errors import InputError
 from ergnn.data import Graph, Task, TaskStream, make_stream, splits
 from ergnn.learning.learner import Learner

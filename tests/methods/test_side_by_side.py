@@ -17,9 +17,8 @@ from ergnn.learning.evaluation import evaluate_streams
 from ergnn.learning.learner import Learner
 from ergnn.learning.observing import observe_together
 from ergnn.methods import episodic
-from ergnn.methods.bounds import Finetune
 from ergnn.methods.importance import QuadraticPenalty
-from ergnn.methods.replay import shifted_loss
+from ergnn.methods.replay import Finetune, shifted_loss
 from ergnn.nn.examples import cross_entropy, loss_key, pure_loss
 from graphs import random_graph
 

@@ -13,13 +13,11 @@ from torch import Tensor
 
 from ergnn.analytic.explain import LabelEffects
 from ergnn.analytic.features import Features
-from ergnn.analytic.inputs import Inputs, working_dtype
+from ergnn.analytic.inputs import ColumnScales, Inputs, working_dtype
 from ergnn.analytic.kernels import GAUSSIAN, KERNELS
 from ergnn.analytic.maps import FEATURE_MAPS, FeatureMap
 from ergnn.analytic.ridge import DEFAULT_LAMBDA, LAMBDAS, RidgeSolution, choose, loo_rows
-from ergnn.analytic.scaling import ColumnScales
-from ergnn.analytic.state import AnalyticState
-from ergnn.analytic.statistics import ClassStatistics
+from ergnn.analytic.state import AnalyticState, ClassStatistics
 from ergnn.config.errors import InputError, check_at_least, check_choice
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
@@ -60,12 +58,14 @@ class AnalyticHead:
         sketch: number of columns to sketch the features to; ``auto`` sketches more than 2,048 columns to 2,048 with at
             least as many training nodes as columns; None disables sketching.
         scale: ``rows`` divides each row by its sum; ``columns`` standardizes columns; ``auto`` standardizes those that
-            :func:`~ergnn.analytic.scaling.number_columns` finds, and divides rows if there are none; unless the kernel
+            :func:`~ergnn.analytic.inputs.number_columns` finds, and divides rows if there are none; unless the kernel
             is ``linear``, then small features are also tried with all columns standardized.
         kernel: ``linear``, ``rbf`` or the better one by leave-one-out (``auto``; with statistics: ``linear``).
 
     Attributes:
-        maps: the feature maps whose heads are compared.
+        feature_map: the feature map, which may compare several.
+        maps: those whose heads are compared.
+        lambdas, kernels: candidates for λ and for the kernel.
         state: the labeled nodes, or the rows or statistics stored instead.
         solution: the head; None before the first label, and after labels were removed until the next prediction.
         chosen: index of its feature map in ``maps``.
@@ -94,9 +94,11 @@ class AnalyticHead:
         check_at_least(1, per_class=per_class)
         if sketch is not None and sketch != "auto" and (isinstance(sketch, str) or sketch < 1):
             raise InputError(f"sketch is {sketch!r}; it must be 'auto', a number of columns (1 or more), or None")
-        self._map, self._map_options = FEATURE_MAPS.create(feature_map, **(map_options or {})), dict(map_options or {})
-        self._candidates = self.maps = self._map.candidates()
+        self._map_options = dict(map_options or {})
+        self.feature_map: FeatureMap = FEATURE_MAPS.create(feature_map, **self._map_options)
+        self._candidates = self.maps = self.feature_map.candidates()
         self.lam, self.memory, self.per_class, self.sketch, self.scale = lam, memory, per_class, sketch, scale
+        self.lambdas = (lam,) if lam is not None else (DEFAULT_LAMBDA,) if memory == "statistics" else LAMBDAS
         self.kernels = KERNELS["linear" if memory == "statistics" else kernel]
         self.state = AnalyticState()
         self.solution: RidgeSolution | None = None
@@ -113,13 +115,6 @@ class AnalyticHead:
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without the graph; copies of caches are empty."""
         return {**vars(self), "_graph": None}
-
-    @property
-    def lambdas(self) -> tuple[float, ...]:
-        """Candidate values of λ."""
-        if self.lam is not None:
-            return (self.lam,)
-        return (DEFAULT_LAMBDA,) if self.memory == "statistics" else LAMBDAS
 
     @property
     def needs_earlier_graph(self) -> bool:
@@ -187,7 +182,7 @@ class AnalyticHead:
             self.refresh(graph)
         if self.solution is None:
             return torch.full((nodes.numel(), classes.numel()), NO_SCORE, dtype=torch.float64, device=nodes.device)
-        features = self._chosen_features(graph)
+        features = self._features_of(graph, self.maps[self.chosen], self.scales)
         solution, known = self._with_anchors(features), self.solution.classes
         if solution.anchors is None:
             scores = self._scores.get([graph, solution], lambda: features.scores(solution.weight))
@@ -222,7 +217,7 @@ class AnalyticHead:
 
     def rows(self, graph: Graph, nodes: Tensor) -> Tensor:
         """Return rows of nodes in a graph, for the kernel of :meth:`label_effects`: φ, or Nyström features of φ."""
-        features = self._chosen_features(graph)
+        features = self._features_of(graph, self.maps[self.chosen], self.scales)
         return self._with_anchors(features).lift(features.rows(nodes), self.state.nodes.numel())
 
     def _solve(self, graph: Graph) -> None:
@@ -238,12 +233,8 @@ class AnalyticHead:
 
     def _candidates_in(self, graph: Graph) -> list[tuple[FeatureMap, ColumnScales | None]]:
         """Return the maps and scales to compare, those that are preferred first."""
-        maps = self.maps if self.state.kept else self.maps_of(graph.num_edges)
+        maps = self.maps if self.state.kept else self.feature_map.candidates(graph.num_edges)
         return [(each, scales) for scales in self._scales_of(graph) for each in maps]
-
-    def maps_of(self, num_edges: int) -> tuple[FeatureMap, ...]:
-        """Return the maps to compare in a graph with this many edges."""
-        return self._map.candidates(num_edges)
 
     def keep(self, graph: Graph, nodes: Tensor, labels: Tensor) -> None:
         """Store rows of φ, or their statistics, instead of ids, and solve the head."""
@@ -251,7 +242,7 @@ class AnalyticHead:
             raise InputError(f"{graph.name}: this task has a graph of its own, and earlier ones have not; use one kind")
         if self._graph is None and not self.state.without_nodes:
             self.sketched, self.scales = self.sketch_size(graph.num_features, nodes.numel()), self._scales_of(graph)[0]
-            self.maps = self.maps_of(graph.num_edges)  # for all tasks: rows of all must have the same maps
+            self.maps = self.feature_map.candidates(graph.num_edges)  # of all tasks: their rows must have the same
         found = [self._features_of(graph, each, self.scales).rows(nodes) for each in self.maps]
         self._graph, self._version = graph, version_of(graph)
         if self.memory == "nodes":
@@ -301,10 +292,6 @@ class AnalyticHead:
             feature_map.name
         ]
 
-    def _chosen_features(self, graph: Graph) -> Features:
-        """Return φ of the chosen map on a graph."""
-        return self._features_of(graph, self.maps[self.chosen], self.scales)
-
     def _make_features(self, graph: Graph, scales: ColumnScales | None) -> dict[str, Features]:
         shared = WeakValueDictionary[bytes, Features]()
         if graph.device.type != "cpu":  # on a CPU, rounding would depend on what others have cached
@@ -321,7 +308,7 @@ class AnalyticHead:
 
     def map_options(self) -> dict[str, Any]:
         """Return the options of the chosen map; those of a map that compares several are its own."""
-        return self._map_options if self.maps[self.chosen] is self._map else {}
+        return self._map_options if self.maps[self.chosen] is self.feature_map else {}
 
     def summary(self) -> dict[str, Any]:
         """Return the chosen map and the numbers of the solution; empty without a solution."""

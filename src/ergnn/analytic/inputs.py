@@ -1,16 +1,22 @@
-"""The features of a graph as input of feature maps: rows are scaled, and many columns are sketched."""
+"""The features of a graph as input of feature maps: rows are scaled, and many columns are sketched.
+
+Columns that are numbers of different scales are found and standardized, so that none dominates the rows. Bags of words
+and embeddings are left as they are: the columns of each have one scale.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+import numpy as np
+import scipy.sparse
 import torch
 from torch import Tensor
 
-from ergnn.analytic.scaling import ColumnScales
-from ergnn.data.csr import targets
-from ergnn.data.graph import Graph
-from ergnn.data.mapped import release
+from ergnn.data.csr import pointers, release, targets
+from ergnn.data.graph import Graph, csr_tensor
+from ergnn.data.scale import TEXT_LENGTH, Scale
 
 FLOAT64_ENTRIES = 1 << 25
 """Graphs with more feature entries (nodes × features) are propagated in float32."""
@@ -27,6 +33,115 @@ ROW_BLOCK = 1 << 16
 
 RELEASE_BYTES = 1 << 28
 """Pages of mapped features are released after this many bytes have been read."""
+
+FEW_COLUMNS = 64
+"""Features with at most this many columns are columns of a table."""
+NUMBER_RATIO = 20.0
+"""A column whose nonzero entries are this many times as large as those of most columns is no count of a word."""
+DENSE = 0.9
+SPREAD_RATIO = 10.0
+"""Dense columns are numbers of different scales if the largest tenth is this many times as large as the smallest."""
+SAMPLED_ROWS = 1 << 16
+"""Columns are judged and scaled by at most this many rows, evenly spaced."""
+
+
+@dataclass(frozen=True)
+class ColumnScales:
+    """Columns to standardize, and how; the other columns are words, whose rows are scaled to a fixed length."""
+
+    columns: tuple[int, ...]
+    scales: tuple[Scale, ...]
+
+    @classmethod
+    def fit(cls, x: Tensor, columns: Sequence[int] | None = None) -> ColumnScales | None:
+        """Choose the scale of each column that is a number; None if there are none.
+
+        Args:
+            x: features of all nodes, dense or CSR.
+            columns: columns that are numbers; by default those of :func:`number_columns`.
+        """
+        columns = number_columns(x) if columns is None else columns
+        if not len(columns):
+            return None
+        values = _columns(x, columns, _step(x))
+        return cls(tuple(columns), tuple(Scale.fit(values[:, i]) for i in range(len(columns))))
+
+    def to_tensor(self) -> Tensor:
+        """Return column, center, scale and unit, ``[columns, 4]``."""
+        rows = [(c, s.center, s.scale, s.unit) for c, s in zip(self.columns, self.scales, strict=True)]
+        return torch.tensor(rows, dtype=torch.float64)
+
+    @classmethod
+    def from_tensor(cls, rows: Tensor) -> ColumnScales:
+        """Restore what :meth:`to_tensor` returned."""
+        return cls(tuple(int(c) for c in rows[:, 0]), tuple(Scale(*values) for values in rows[:, 1:].tolist()))
+
+    def apply(self, x: Tensor) -> Tensor:
+        """Return the scaled features: dense if all columns are scaled, otherwise dense or CSR as ``x``."""
+        if not self.columns:
+            return x
+        values = _columns(x, self.columns)
+        scaled = np.concatenate([s.apply(values[:, i])[:, :1] for i, s in enumerate(self.scales)], 1).astype(np.float32)
+        if len(self.columns) == x.size(1):
+            return torch.from_numpy(scaled).to(x.device)
+        words = _scipy(x)
+        words = words @ scipy.sparse.diags(~np.isin(np.arange(x.size(1)), self.columns) * np.float32(1))
+        length = np.sqrt(np.asarray(words.multiply(words).sum(1)))
+        words = words.multiply(TEXT_LENGTH / np.maximum(length, np.finfo(np.float32).tiny)).tocsr()
+        row = np.repeat(np.arange(len(scaled)), len(self.columns))
+        numbers = scipy.sparse.csr_matrix(
+            (scaled.ravel(), (row, np.tile(self.columns, len(scaled)))), shape=words.shape, dtype=np.float32
+        )
+        joined = (words + numbers).tocsr()
+        if x.layout != torch.sparse_csr:
+            return torch.from_numpy(joined.toarray()).to(x.device)
+        return csr_tensor(joined.astype(np.float32)).to(x.device)
+
+
+AS_THEY_ARE = ColumnScales((), ())
+"""For features that are scaled already."""
+
+
+def number_columns(x: Tensor) -> list[int]:
+    """Return the columns that are numbers of different scales; none for bags of words and embeddings."""
+    if x.layout == torch.sparse_csr:
+        sample = _scipy(x, _step(x)).astype(np.float64)
+        rows, count = sample.shape[0], np.bincount(sample.indices, sample.data != 0, minlength=x.size(1))
+        squares = np.bincount(sample.indices, sample.data**2, minlength=x.size(1))
+    else:
+        dense = x[:: _step(x)]
+        rows, count = dense.size(0), (dense != 0).sum(0).cpu().numpy()
+        squares = torch.linalg.vector_norm(dense, dim=0, dtype=torch.float64).square().cpu().numpy()
+    used = np.flatnonzero(count)
+    if not used.size:
+        return []
+    density = count.sum() / (rows * x.size(1))
+    if x.size(1) <= FEW_COLUMNS and rows > 1:
+        return list(range(x.size(1)))
+    size = np.sqrt(squares[used] / count[used])
+    low, middle, high = np.quantile(size, [0.1, 0.5, 0.9])
+    if density >= DENSE and high > SPREAD_RATIO * low:
+        return list(range(x.size(1)))
+    return used[size > NUMBER_RATIO * middle].tolist()
+
+
+def _step(x: Tensor) -> int:
+    """Return every how many rows are sampled."""
+    return max(1, -(-x.size(0) // SAMPLED_ROWS))
+
+
+def _scipy(x: Tensor, step: int = 1) -> scipy.sparse.csr_matrix:
+    if x.layout != torch.sparse_csr:
+        return scipy.sparse.csr_matrix(x[::step].cpu().numpy())
+    values, column, start = (part.cpu().numpy() for part in (x.values(), x.col_indices(), x.crow_indices()))
+    return scipy.sparse.csr_matrix((values, column, start), tuple(x.shape))[::step]
+
+
+def _columns(x: Tensor, columns: Sequence[int], step: int = 1) -> np.ndarray:
+    """Return some columns as float64."""
+    if x.layout == torch.sparse_csr:
+        return _scipy(x, step)[:, list(columns)].toarray().astype(np.float64)
+    return x[::step, list(columns)].cpu().double().numpy()
 
 
 class Sketch:
@@ -96,8 +211,7 @@ class Inputs:
             parts = (x.crow_indices(), x.col_indices().long(), value)
             self._x = torch.sparse_csr_tensor(*parts, shape, check_invariants=False)
             order = torch.argsort(parts[1], stable=True)
-            count = torch.bincount(parts[1], minlength=graph.num_features)
-            pointer = torch.cat([count.new_zeros(1), count.cumsum(0)])
+            pointer = pointers(parts[1], graph.num_features)
             self._t = torch.sparse_csr_tensor(pointer, row[order], value[order], shape[::-1], check_invariants=False)
         else:
             total = torch.ones(graph.num_nodes, dtype=dtype, device=graph.device)

@@ -35,7 +35,7 @@ def config_of(args: argparse.Namespace) -> RunConfig:
 def run_command(args: argparse.Namespace) -> None:
     config = config_of(args)  # before torch is imported
 
-    from ergnn.data.datasets.storage import DOWNLOAD_VARIABLE
+    from ergnn.data.datasets.base import DOWNLOAD_VARIABLE
     from ergnn.engine.distributed import launched_first
     from ergnn.engine.hardware import set_threads
     from ergnn.lab.report.page import write_run_figure

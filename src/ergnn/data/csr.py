@@ -1,18 +1,27 @@
-"""Edges in CSR form (lists of in-neighbors), for graphs whose dense ``edge_index`` would be too large."""
+"""Large graphs: edges in CSR form, where a dense ``edge_index`` would be too large, and memory-mapped arrays."""
 
 from __future__ import annotations
 
+import mmap
+import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
+from ergnn.config.files import wrap_errors
 from ergnn.data.hashing import mix
 
 CHUNK = 1 << 24
 """Edges per chunk when all edges are visited."""
+
+_ARRAYS: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
+"""Arrays behind mapped tensors, by address; the tensors keep them alive."""
 
 
 class CsrEdges(Tensor):
@@ -108,3 +117,28 @@ def is_undirected(rowptr: Tensor, col: Tensor) -> bool:
 def pair_hash(a: Tensor, b: Tensor) -> Tensor:
     """Hash a pair with the finalizer of SplitMix64."""
     return mix(a * 0x1F123BB5159A55E5 + b * 0x5851F42D4C957F2D)
+
+
+def mapped(path: str | Path) -> Tensor:
+    """Map a ``.npy`` file as a read-only tensor; only the parts that are used are loaded into memory.
+
+    A graph's ``x`` may thus be larger than memory: ``Graph.from_csr(mapped("x.npy"), rowptr, col, y)``.
+    """
+    with wrap_errors(path, "a .npy file with one array of numbers"), warnings.catch_warnings():
+        array = np.lib.format.open_memmap(path, mode="r")
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        tensor = torch.from_numpy(array)
+    _ARRAYS[tensor.untyped_storage().data_ptr()] = array
+    return tensor
+
+
+def release(tensor: Tensor) -> None:
+    """Drop the pages of a mapped file from this process; they are read again when needed.
+
+    Pages that were read count as memory of the process until the system reclaims them. Does nothing for tensors that
+    are not memory-mapped.
+    """
+    array = _ARRAYS.get(tensor.untyped_storage().data_ptr())
+    pages = getattr(array, "_mmap", None)
+    if pages is not None and hasattr(pages, "madvise"):  # not on Windows
+        pages.madvise(mmap.MADV_DONTNEED)

@@ -114,10 +114,6 @@ class LocalGraph:
         """Local ids of nodes with these global ids."""
         return torch.from_numpy(np.searchsorted(self.nodes, nodes))
 
-    def global_ids(self, nodes: Tensor) -> Array:
-        """Global ids of nodes with these local ids."""
-        return self.nodes[nodes.cpu().numpy()]
-
 
 def read_subgraph(
     graph: PartialGraph, roots: Array, hops: int, limits: Limits, labels: tuple[Array, Array] | None = None

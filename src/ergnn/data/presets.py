@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ergnn.config.errors import InputError, check_within
 from ergnn.data import splits
-from ergnn.data.datasets import DATASETS, LoadedGraph, load_graph, storage
+from ergnn.data.datasets import DATASETS, LoadedGraph, base, load_graph
 from ergnn.data.datasets.base import Dataset, PartedDataset, PublicSplitUnavailable, StreamDataset
 from ergnn.data.graph import Split
 from ergnn.data.scenarios import SIZES, assigned_stream, blurred_stream
@@ -89,7 +89,7 @@ def make_stream(
     loaded_split = "seeded" if sizes or tuned else "public" if split in ("validation", "folds") else split
     bag_of_words = spec.bag_of_words if normalize is None else normalize
     graphs = {} if graphs is None else graphs
-    key = repr((dataset, dataset_options or {}, loaded_split, storage.data_root(folder), bag_of_words))
+    key = repr((dataset, dataset_options or {}, loaded_split, base.data_root(folder), bag_of_words))
     if key not in graphs:
         graphs.clear()  # one graph at a time
         loaded = load_graph(spec, split=loaded_split, root=folder)

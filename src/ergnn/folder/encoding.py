@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ergnn.analytic.scaling import FEW_COLUMNS
+from ergnn.analytic.inputs import FEW_COLUMNS
 from ergnn.config.errors import FormatError, listed
 from ergnn.data.structure import DESCRIPTION, WIDTH, identity_features
 from ergnn.data.tables.columns import check_known

@@ -125,7 +125,7 @@ class NetworkLearner:
         task = Task(self.num_tasks, seen, local.local_ids(train[0]), local.local_ids(val[0]), none, classes)
         self.learner.remap_nodes(lambda nodes: local.local_ids(nodes.cpu().numpy()).to(nodes.device))
         self._observe(task, checkpoints)
-        self.learner.remap_nodes(lambda nodes: torch.from_numpy(local.global_ids(nodes)).to(nodes.device))
+        self.learner.remap_nodes(lambda nodes: torch.from_numpy(local.nodes[nodes.cpu().numpy()]).to(nodes.device))
         self.buffer.trim(**self._budgets)
         self.learner.set_graph(None)
         return {"task": task.id, "classes": [snapshot.classes[c] for c in classes], "touched": len(local.nodes)}

@@ -20,9 +20,8 @@ from torch import Tensor
 from ergnn.analytic import AnalyticHead, FeatureMap, Features, Inputs, NormalizedAdjacency
 from ergnn.analytic.explain import LabelEffects, split_by_feature
 from ergnn.analytic.head import SCORED_ROWS
-from ergnn.analytic.inputs import working_dtype
+from ergnn.analytic.inputs import AS_THEY_ARE, working_dtype
 from ergnn.analytic.ridge import RidgeSolution, choose, loo_rows, solve
-from ergnn.analytic.scaling import AS_THEY_ARE
 from ergnn.config.errors import FolderError
 from ergnn.data.partial import Array, LocalGraph, PartialGraph, read_subgraph
 from ergnn.data.structure import HOPS
@@ -103,7 +102,7 @@ class SolvedLearner:
         Rows of φ are also computed of the held-out nodes that are scored next, so that those are cached as well.
         """
         graph, head = snapshot.graph, self.head
-        maps = head.maps_of(graph.num_edges)
+        maps = head.feature_map.candidates(graph.num_edges)
         train, labels, _ = graph.split("train")
         self._graph, self._cached, head.solution = graph, [], None
         if not len(train):

@@ -16,7 +16,7 @@ import torch
 from ergnn.config.errors import InputError
 from ergnn.config.learner_config import LearnerConfig
 from ergnn.data import DATASETS, TaskStream, make_stream
-from ergnn.data.datasets import storage
+from ergnn.data.datasets import base
 from ergnn.data.presets import GraphCache, PresetStream
 from ergnn.data.stream import move_streams, share_graphs
 from ergnn.lab.config import RunConfig
@@ -101,7 +101,7 @@ class StreamCache:
         """Return the stream of each member, on a device."""
         sizes = config.classes_per_task, config.first_tasks, config.normalize
         of_data = (config.dataset, config.dataset_options, config.scenario, *sizes)
-        source = storage.data_root(None), storage.downloads_allowed()
+        source = base.data_root(None), base.downloads_allowed()
         key = repr((of_data, source, config.stream_settings, config.parsed_class_order(), device, list(members)))
         if key != self._key:
             self._key, self._presets = "", []  # free the memory before more is used

@@ -223,9 +223,6 @@ class ContinualGNN(EWC, MemoryMethod):
         total = torch.zeros(task.train.numel(), device=row.device).index_add_(0, row, differs)
         return total / adj.degrees(task.train).clamp(min=1)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict({**state, **state.get("ewc", {})})  # where earlier versions had the statistics
-
 
 def condense(real: Sequence[Tensor], start: Tensor, draw: Callable[[], Tensor], steps: int, lr: float) -> Tensor:
     """Return rows X̃ ``[classes, m, features]`` whose mean embedding per class matches that of the real rows.

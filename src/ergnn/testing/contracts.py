@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ergnn.data import UNLABELED, Graph, Split, Task, TaskStream, splits
 from ergnn.data.datasets import Dataset, DataUnavailable, PublicSplitUnavailable
-from ergnn.data.datasets.storage import OFFLINE_VARIABLE
+from ergnn.data.datasets.base import OFFLINE_VARIABLE
 from ergnn.data.scenarios import assigned_stream
 from ergnn.data.stream import METRICS
 from ergnn.engine.objective import make_objective

@@ -1,4 +1,4 @@
-"""Feature maps: one file each."""
+"""Feature maps by name."""
 
 from __future__ import annotations
 

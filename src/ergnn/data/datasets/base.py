@@ -1,23 +1,36 @@
-"""Base classes of data sets."""
+"""Base classes of data sets, where raw files are stored, and whether downloads are allowed.
+
+Files are searched in ``ERGNN_DATA`` (or an explicit root), which is only read, then in the platform's cache folder,
+which is the only target of downloads. Nothing is downloaded unless requested with ``ERGNN_DOWNLOAD=1`` or
+``ergnn run --download``; ``ERGNN_OFFLINE=1`` forbids downloads in any case.
+"""
 
 from __future__ import annotations
 
+import os
 import warnings
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import numpy as np
 import torch
+from platformdirs import user_cache_dir
 from torch import Tensor
 
 from ergnn.config.errors import InputError
 from ergnn.data import splits
-from ergnn.data.datasets import storage
 from ergnn.data.graph import UNLABELED, Graph, Split
 from ergnn.data.stream import TaskStream
 
+DATA_VARIABLE = "ERGNN_DATA"
+DOWNLOAD_VARIABLE = "ERGNN_DOWNLOAD"
+OFFLINE_VARIABLE = "ERGNN_OFFLINE"
+PROBE_SECONDS = 5
 SPARSE_BELOW = 0.10
 
 
@@ -79,23 +92,23 @@ class Dataset(ABC):
 
     def find(self, root: Path | None) -> Path | None:
         """Return the folder of the files; None if one is missing."""
-        return storage.find(self.folder, self.raw_files, root)
+        return find(self.folder, self.raw_files, root)
 
     def find_or_raise(self, root: Path | None) -> Path:
         """Return the folder of the files; an error says where they were searched."""
         raw = self.find(root)
         if raw is None:
-            raise DataUnavailable(storage.not_found(self.name, self.folder, self.raw_files, root))
+            raise DataUnavailable(not_found(self.name, self.folder, self.raw_files, root))
         return raw
 
     def location(self, root: Path | None = None) -> str:
         """Return the location of the files, as text for ``ergnn datasets``."""
-        folder, base = self.find(root), storage.data_root(root)
+        folder, base = self.find(root), data_root(root)
         if folder is None:
             return "missing"
         if base is None or not folder.is_relative_to(base):
             return "in the cache"
-        return f"in {storage.DATA_VARIABLE}" if root is None else f"in {root}"
+        return f"in {DATA_VARIABLE}" if root is None else f"in {root}"
 
     @property
     def num_tasks(self) -> int:
@@ -119,9 +132,9 @@ class Dataset(ABC):
         if not self.tuned_file:
             raise PublicSplitUnavailable(f"no split of tuned networks was published for {self.title}")
         where = "tuned_splits", (self.tuned_file,), root
-        folder = storage.find(*where)
+        folder = find(*where)
         if folder is None:
-            raise PublicSplitUnavailable(storage.not_found(self.name, *where))
+            raise PublicSplitUnavailable(not_found(self.name, *where))
         with np.load(folder / self.tuned_file, allow_pickle=False) as ids:
             return splits.given(ids["train"], ids["valid"], ids["test"], num_nodes=self.nodes)
 
@@ -177,3 +190,48 @@ def with_compact_x(graph: Graph) -> Graph:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
         return replace(graph, x=graph.x.to_sparse_csr())
+
+
+def cache_root() -> Path:
+    """Return the platform's cache folder."""
+    return Path(user_cache_dir("ergnn"))
+
+
+def data_root(root: Path | None) -> Path | None:
+    """Return the explicit root, or ``ERGNN_DATA``, or None."""
+    value = os.environ.get(DATA_VARIABLE)
+    return root or (Path(value).expanduser() if value else None)
+
+
+def downloads_allowed() -> bool:
+    """Return whether downloads were requested and are not forbidden."""
+    return is_set(DOWNLOAD_VARIABLE) and not is_set(OFFLINE_VARIABLE)
+
+
+def is_set(variable: str) -> bool:
+    return os.environ.get(variable, "").lower() not in ("", "0", "false", "no")
+
+
+def find(folder: str, files: tuple[str, ...], root: Path | None) -> Path | None:
+    """Search the data root, then the cache, for a folder with all files."""
+    for base in (data_root(root), cache_root()):
+        if base is not None and all((base / folder / file).is_file() for file in files):
+            return base / folder
+    return None
+
+
+def not_found(name: str, folder: str, files: tuple[str, ...], root: Path | None) -> str:
+    """Describe where the files of a data set were searched, for messages."""
+    base = data_root(root)
+    if base is None:
+        where = f"{DATA_VARIABLE} is not set and the cache folder has no {folder}"
+    else:
+        where = f"neither {base} nor the cache folder has {folder}"
+    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+    return f"{name}: {where} ({files[0]}{more})"
+
+
+def probe(url: str) -> None:
+    """Raise an ``OSError`` within seconds if a host is unreachable; PyG's download waits for minutes."""
+    with suppress(HTTPError):  # any HTTP response proves that the host is reachable
+        urlopen(Request(url, method="HEAD"), timeout=PROBE_SECONDS).close()

@@ -23,7 +23,7 @@ from ergnn.config.files import wrap_errors
 from ergnn.config.imports import extra
 from ergnn.data import splits
 from ergnn.data.csr import CsrEdges, pointers
-from ergnn.data.datasets import storage
+from ergnn.data.datasets import base
 from ergnn.data.datasets.base import Dataset, DataUnavailable, NotDownloaded, PublicSplitUnavailable, with_compact_x
 from ergnn.data.graph import Graph, Split
 
@@ -72,7 +72,7 @@ class PygDataset(Dataset):
             return super().location(root)
         if self.large_download:
             return f"missing ({self.large_download})"
-        return "downloaded on first use" if storage.downloads_allowed() else "missing (--download)"
+        return "downloaded on first use" if base.downloads_allowed() else "missing (--download)"
 
     def _loader(self) -> Any:
         import torch_geometric.datasets
@@ -81,8 +81,8 @@ class PygDataset(Dataset):
 
     def find(self, root: Path | None) -> Path | None:
         parent = os.path.dirname(self.folder)
-        raw = storage.find(f"{self.folder}/raw", self.raw_files, root)
-        return storage.find(parent, self.raw_files, root) if raw is None and parent else raw
+        raw = base.find(f"{self.folder}/raw", self.raw_files, root)
+        return base.find(parent, self.raw_files, root) if raw is None and parent else raw
 
     def _read(self, raw: Path) -> Graph:
         """Let PyG process a link to the raw files: it writes next to them, and the root may be read-only."""
@@ -97,18 +97,20 @@ class PygDataset(Dataset):
                 return self._graph(Path(scratch))
 
     def _download(self, root: Path | None) -> Graph:
-        cache = storage.cache_root()
+        cache = base.cache_root()
         target = cache / self.folder
-        missing = storage.not_found(self.name, f"{self.folder}/raw", self.raw_files, root)
+        missing = base.not_found(self.name, f"{self.folder}/raw", self.raw_files, root)
         if self.large_download:
             raise DataUnavailable(
                 f"{missing}; it is too large to download automatically: fetch {self.url} ({self.large_download}) and "
-                f"unpack it, so that {(storage.data_root(root) or cache) / self.folder / 'raw'} has these files"
+                f"unpack it, so that {(base.data_root(root) or cache) / self.folder / 'raw'} has these files"
             )
-        if not storage.downloads_allowed():
-            raise NotDownloaded(f"{missing}; {storage.how_to_get()}")
+        if not base.downloads_allowed():
+            how = f"set {base.DOWNLOAD_VARIABLE}=1 (or use `ergnn run --download`) to download it"
+            off = f"downloads are off ({base.OFFLINE_VARIABLE} is set)"
+            raise NotDownloaded(f"{missing}; {off if base.is_set(base.OFFLINE_VARIABLE) else how}")
         try:
-            storage.probe(self.url)
+            base.probe(self.url)
             cache.mkdir(parents=True, exist_ok=True)
             with TemporaryDirectory(prefix="download-", dir=cache) as scratch:
                 graph = self._graph(Path(scratch), quiet=False)
