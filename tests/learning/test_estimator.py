@@ -2,7 +2,6 @@
 
 import pickle
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,24 +10,19 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from torch_geometric.data import Data
-
-import ergnn
-from ergnn.config.errors import InputError
-from ergnn.data import Graph, TaskStream
-from ergnn.engine.adjacency import Adjacency
-from ergnn.learning.learner import Learner
-from graphs import random_graph, sparse_x
-
-pytest.importorskip("sklearn", reason="the extra sklearn is not installed")
-
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch_geometric.data import Data
 
+from ergnn.config.errors import InputError
+from ergnn.data import Graph, TaskStream
+from ergnn.engine.adjacency import Adjacency
 from ergnn.learning.estimator import EXPECTED_FAILED_CHECKS, ContinualNodeClassifier
+from ergnn.learning.learner import Learner
+from graphs import random_graph, sparse_x
 
 PAGE = Path(__file__).parents[2] / "docs" / "estimator.md"
 NAMES = np.array(["fig", "plum", "apple", "pear", "cherry", "quince"])
@@ -342,13 +336,6 @@ def test_a_graph_without_features_is_learned_from_its_edges() -> None:
     with pytest.warns(UserWarning, match="X: no features x; models read log degree"):
         learner = ContinualNodeClassifier().fit(data, nodes=range(0, 20), y=np.arange(20) % 2)
     assert (learner.predict(data, range(22, 36)) == np.arange(22, 36) % 2).mean() > 0.7
-
-
-def test_missing_scikit_learn_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn", None)
-    monkeypatch.delitem(sys.modules, "ergnn.learning.estimator")
-    with pytest.raises(InputError, match=r"pip install 'ergnn\[sklearn\]'"):
-        ergnn.__getattr__("ContinualNodeClassifier")
 
 
 def test_the_default_equals_learning_all_nodes_at_once(stream: TaskStream) -> None:

@@ -1,9 +1,5 @@
-"""scikit-learn compatible continual node classification; needs the extra ``sklearn``."""
+"""scikit-learn compatible continual node classification."""
 
-from ergnn.config.imports import extra
-
-extra("sklearn", "sklearn", "ContinualNodeClassifier")
-
-from ergnn.learning.estimator.classifier import EXPECTED_FAILED_CHECKS, ContinualNodeClassifier  # noqa: E402
+from ergnn.learning.estimator.classifier import EXPECTED_FAILED_CHECKS, ContinualNodeClassifier
 
 __all__ = ["EXPECTED_FAILED_CHECKS", "ContinualNodeClassifier"]
