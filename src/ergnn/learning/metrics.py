@@ -243,8 +243,8 @@ class Summary:
     def text(self, scale: float = 100) -> str:
         """Format the mean with its 95 % interval; that of two values would be twelve times their spread.
 
-        >>> [summarize(values).text() for values in ([0.5, 0.52, 0.54], [0.5, 0.52], [0.5])]
-        ['52.00 ± 4.97', '51.00 (n = 2)', '50.00']
+        >>> print(*(summarize(values).text() for values in ([0.5, 0.52, 0.54], [0.5, 0.52], [0.5])), sep=", ")
+        52.00 ± 4.97, 51.00 (n = 2), 50.00
         """
         if self.n == 2:
             return f"{number(self.mean, scale)} (n = 2)"
