@@ -72,9 +72,12 @@ pd.read_json(files / "gone.json", typ="series").get("largest_difference")
 # The page of the folder, as `ergnn inspect` writes it: accuracy after every update, classes, drift, versions, history.
 
 # %%
-from IPython.display import IFrame
+from html import escape
+
+from IPython.display import HTML
 
 from ergnn.cli.main import main
 
-main(["inspect", str(folder.root), "-o", "learner.html"])
-IFrame("learner.html", "100%", 600)
+main(["inspect", str(folder.root), "-o", str(files / "learner.html")])
+page = escape((files / "learner.html").read_text(encoding="utf-8"))
+HTML(f'<div><iframe srcdoc="{page}" width="100%" height="600"></iframe></div>')

@@ -58,9 +58,10 @@ print(f"{int(torch.isin(first, wrong).sum())} of {wrong.numel()} wrong labels ar
 
 # %%
 import tempfile
+from html import escape
 from pathlib import Path
 
-from IPython.display import IFrame
+from IPython.display import HTML
 
 from ergnn.cli.main import main
 from ergnn.folder.example import write_files
@@ -74,8 +75,9 @@ for week in (1, 2):
 
 # %%
 (files / "ask.csv").write_text("id\nc0\n")
-main(["explain", folder, "--nodes", str(files / "ask.csv"), "-o", "why.html"])
-IFrame("why.html", "100%", 700)
+main(["explain", folder, "--nodes", str(files / "ask.csv"), "-o", str(files / "why.html")])
+page = escape((files / "why.html").read_text(encoding="utf-8"))
+HTML(f'<div><iframe srcdoc="{page}" width="100%" height="700"></iframe></div>')
 
 # %%
 _ = main(["audit", folder, "--count", "5"])
