@@ -78,7 +78,8 @@ class Features:
             nodes: node ids.
             ranks: the process group, if all ranks call this with the same nodes; each propagates some of the columns.
         """
-        out = torch.zeros(nodes.numel(), self.width, dtype=self.inputs.dtype, device=nodes.device)
+        new = torch.empty if ranks is None else torch.zeros  # ranks add their columns
+        out = new(nodes.numel(), self.width, dtype=self.inputs.dtype, device=nodes.device)
         z = out[:, :-1].unflatten(1, (self.feature_map.num_blocks, self.inputs.width))
         few = nodes.numel() < (self.inputs.width if self.inputs.is_sparse else min(self.inputs.width, self._few_dense))
         if ranks is not None:  # ignore this rank's cache: all ranks must take the same branch

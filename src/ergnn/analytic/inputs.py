@@ -216,7 +216,7 @@ class Inputs:
         else:
             total = torch.ones(graph.num_nodes, dtype=dtype, device=graph.device)
             for rows, part in self._row_blocks() if scales is None else ():
-                total[rows] = part.to(dtype).abs().sum(1)
+                total[rows] = torch.linalg.vector_norm(part, 1, 1, dtype=dtype)
             if graph.is_sparse:  # all columns are standardized
                 self._x, self._scales = x.to(dtype), None
             elif graph.x.numel() * dtype.itemsize <= COPIED_BYTES:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ergnn.analytic.kernels import LINEAR, Kernel, all_products, products, squares
+from ergnn.analytic.kernels import LEAF, LINEAR, Kernel, all_products, products, squares
 from ergnn.config.errors import InputError
 from ergnn.data.hashing import hashes, stream_key
 
@@ -238,6 +238,7 @@ def choose(
     plain: int | None = None,
     ids: Tensor | None = None,
     count: int = 0,
+    grams: Sequence[Tensor] | None = None,
 ) -> tuple[int, Trial]:
     """Return the index of the features to take, and their kernel and λ, by leave-one-out errors.
 
@@ -256,6 +257,7 @@ def choose(
         plain: number of features that are preferred: others must gain by :data:`GAIN`, too.
         ids: ids of the rows; those with the smallest hashes are the half.
         count: number of all rows.
+        grams: inner products of the rows under each map, if they are known.
     """
     targets = Targets(labels)
     linear = [kernel for kernel in kernels if not kernel.s]
@@ -263,7 +265,7 @@ def choose(
     if not bool((targets.size > 1).any()) or len(rows) == len(kernels) == len(lambdas) == 1:
         lam = DEFAULT_LAMBDA if len(lambdas) > 1 else float(lambdas[0])
         return 0, Trial(first[(len(first) - 1) // 2], lam, torch.inf)
-    grams = [products(each, each) for each in rows]
+    grams = [products(each, each) for each in rows] if grams is None else grams
     trials = [search(*pair, targets, first, lambdas) for pair in zip(rows, grams, strict=True)]
     half, more = labels.new_empty(0), 1.0
     if ids is not None and count > labels.numel():
@@ -300,31 +302,37 @@ def search(rows: Tensor, gram: Tensor, targets: Targets, kernels: Sequence[Kerne
     With ``K + λI = LLᵀ`` of the weighted kernel matrix and dual weights α, the score of row i without it is
     ``y_i − α_i / ((K + λI)⁻¹_ii √w_i)``.
     """
-    square, trials = squares(rows), dict[int, Trial]()
+    square, trials, best = squares(rows), dict[int, Trial](), middle(len(lambdas))
 
     def best_of(i: int) -> float:
+        nonlocal best
         k = kernels[i].of_products(gram.clone(), square, square).mul_(targets.root).mul_(targets.root.T)
 
         accuracies: dict[int, float] = {}
 
         def error(j: int) -> float:
-            inverse = torch.cholesky_inverse(factor(k.clone(), lambdas[j]))
-            loo = (targets.t - inverse @ targets.t / inverse.diagonal()[:, None]) / targets.root
+            inverse = inverse_factor(k.clone(), lambdas[j])
+            alpha = inverse.T @ (inverse @ targets.t)
+            loo = (targets.t - alpha / inverse.square_().sum(0)[:, None]) / targets.root
             accuracies[j] = targets.accuracy(loo)
             return targets.error(loo)
 
-        errors = descend(error, len(lambdas), rows.size(0) <= GRID_ROWS)
+        errors = descend(error, len(lambdas), best, rows.size(0) <= GRID_ROWS)  # from the best λ of the kernel before
         best = least(errors)
         trials[i] = Trial(kernels[i], float(lambdas[best]), errors[best], accuracies[best])
         return trials[i].error
 
-    return trials[least(descend(best_of, len(kernels)))]
+    return trials[least(descend(best_of, len(kernels), middle(len(kernels))))]
 
 
-def descend(error: Callable[[int], float], count: int, whole: bool = False) -> list[float]:
-    """Return the errors of candidates downhill from a middle one (of all if ``whole``), infinite for the others."""
+def middle(count: int) -> int:
+    """Return the candidate to start from."""
+    return (count - 1) // 2 + (count > 4)
+
+
+def descend(error: Callable[[int], float], count: int, place: int, whole: bool = False) -> list[float]:
+    """Return the errors of candidates downhill from ``place`` (of all if ``whole``), infinite for the others."""
     errors = [torch.inf] * count
-    place = (count - 1) // 2 + (count > 4)
 
     def at(i: int) -> float:
         if 0 <= i < count and errors[i] == torch.inf:
@@ -352,6 +360,23 @@ def factor(matrix: Tensor, lam: float) -> Tensor:
     """Return L with ``LLᵀ = matrix + λI``, in place of the matrix."""
     matrix.diagonal().add_(lam)
     return torch.linalg.cholesky(matrix, out=matrix)
+
+
+def inverse_factor(matrix: Tensor, lam: float = 0.0) -> Tensor:
+    """Return ``L⁻¹`` with ``LLᵀ = matrix + λI``, in place of the matrix; in products, which are fast."""
+    matrix.diagonal().add_(lam)
+    half = matrix.size(0) // 2
+    if half < LEAF:
+        lower = torch.linalg.cholesky(matrix)
+        one = torch.eye(matrix.size(0), dtype=matrix.dtype, device=matrix.device)
+        return matrix.copy_(torch.linalg.solve_triangular(lower, one, upper=False))
+    first, below, second = matrix[:half, :half], matrix[half:, :half], matrix[half:, half:]
+    inverse_factor(first)
+    low = below @ first.T
+    inverse_factor(second.addmm_(low, low.T, alpha=-1))
+    matrix[:half, half:] = 0.0
+    below.copy_(second @ (low @ first)).neg_()
+    return matrix
 
 
 def needs_gram(trial: Trial, count: int, width: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -17,6 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return 0 on success and 2 on invalid input."""
     words = sys.argv[1:] if argv is None else list(argv)
     args = argparse.Namespace(hint="")
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch asks for pages of 2 MB: zeroing large tensors is faster
     try:
         import_plugins(words)  # before the command line is parsed: their methods add options
         args = make_parser(words).parse_args(words)

@@ -21,6 +21,7 @@ from ergnn.analytic import AnalyticHead, FeatureMap, Features, Inputs, Normalize
 from ergnn.analytic.explain import LabelEffects, split_by_feature
 from ergnn.analytic.head import SCORED_ROWS
 from ergnn.analytic.inputs import AS_THEY_ARE, working_dtype
+from ergnn.analytic.kernels import products
 from ergnn.analytic.ridge import RidgeSolution, choose, loo_rows, solve
 from ergnn.config.errors import FolderError
 from ergnn.data.partial import Array, LocalGraph, PartialGraph, read_subgraph
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 
 MIN_UNCHANGED = 0.5
-"""Rows under a map are stored if an update leaves at least this share of them as they are."""
+"""Rows are stored if an update leaves at least this share of them as they are, under the map of the most hops."""
 
 
 class SolvedLearner:
@@ -58,6 +59,7 @@ class SolvedLearner:
         self._version = 0
         self._graph: StoredGraph | None = None
         self._cached: list[CachedRows] = []
+        self._layout = ""
         self._scored: tuple[Array, Tensor] = np.empty(0, np.int64), torch.empty(0)
 
     @property
@@ -107,26 +109,35 @@ class SolvedLearner:
         self._graph, self._cached, head.solution = graph, [], None
         if not len(train):
             return 0
-        nodes = np.union1d(train, snapshot.held_out(self.settings.eval_samples)[0])
-        trained = np.isin(nodes, train)
-        head.sketched = head.sketch_size(graph.num_features, len(train))
+        held_out = np.setdiff1d(snapshot.held_out(self.settings.eval_samples)[0], train)
+        nodes, count = np.concatenate([train, held_out]), len(train)
+        head.sketched = head.sketch_size(graph.num_features, count)
         dtype = working_dtype(graph.num_nodes, graph.num_features)
         hops = max(each.num_hops for each in maps) + graph.structural * HOPS
-        changed = [] if self.settings.directed else changed_within(graph, self._version, hops)
-        stored: Row = (1, self._version, f"{head.sketched} {dtype} {graph.encoding}".strip())
-        width = head.sketched or graph.num_features
-        empty = [torch.empty(len(nodes), each.num_blocks * width + 1, dtype=dtype) for each in maps]
-        cached = [CachedRows(graph, stored, changed, nodes, *each) for each in zip(maps, empty, strict=True)]
+        changed = None if self.settings.directed else changed_within(graph, self._version, hops)
+        unchanged = np.zeros(len(nodes), bool) if changed is None else ~np.isin(nodes, changed)
+        key: Row = (1, self._version, f"{head.sketched} {dtype} {graph.encoding}".strip())
+        loadable = unchanged & (select(graph.connection, "row_cache") == [key])
+        like = torch.empty(0, head.sketched or graph.num_features, dtype=dtype)
+        cached = [CachedRows(graph.connection, nodes, loadable, each, like) for each in maps]
         local, features = self._features(graph, nodes[~np.logical_and.reduce([each.loadable for each in cached])], maps)
         rows = [lambda asked, f=each: f.rows(local.local_ids(asked).to(self.device)) for each in features]
         ids, classes = name_hashes(graph, train).to(self.device), torch.from_numpy(labels).to(self.device)
-        chosen = loo_rows(ids)
-        decide = np.isin(nodes, train[chosen.cpu().numpy()])
-        found = [each.fetch(decide, compute) for each, compute in zip(cached, rows, strict=True)]
-        best, trial = choose(found, classes[chosen], head.kernels, head.lambdas, None, ids[chosen], len(train))
-        phi, is_train = cached[best].fetch(np.ones_like(trained), rows[best]), torch.from_numpy(trained).to(self.device)
-        head.chosen, head.solution = head.maps.index(maps[best]), solve(phi[is_train], classes, trial, chosen, ids=ids)
-        self._cached, self._scored = cached, (nodes[~trained], phi[~is_train])
+        chosen, decide = loo_rows(ids), np.ones(len(nodes), bool)
+        if len(chosen) < count:
+            decide = np.isin(nodes, train[chosen.cpu().numpy()])
+        for each in features:
+            each.keeps = len(chosen) < count  # else all rows are computed at once
+        found = [each.fetch(decide, compute)[: len(chosen)] for each, compute in zip(cached, rows, strict=True)]
+        grams = [products(each, each) for each in found]
+        best, trial = choose(found, classes[chosen], head.kernels, head.lambdas, None, ids[chosen], count, grams)
+        phi, gram = cached[best].fetch(np.ones(len(nodes), bool), rows[best]), grams[best]
+        head.chosen = head.maps.index(maps[best])
+        known = None if len(chosen) < count else lambda _: gram
+        head.solution = solve(phi[:count], classes, trial, chosen, ids=ids, gram=known)
+        self._cached = cached if unchanged.mean() >= MIN_UNCHANGED else []
+        self._layout = key[2]
+        self._scored = held_out, phi[count:]
         return len(local.nodes)
 
     def probabilities(self, graph: PartialGraph, nodes: Array, num_classes: int) -> Array:
@@ -203,7 +214,7 @@ class SolvedLearner:
     def write(self, connection: sqlite3.Connection, version: int) -> None:
         """Store the head with a version: W and the class of each column, as safetensors."""
         if self._cached:
-            write_rows(connection, self._cached, version)
+            write_rows(connection, self._cached, version, self._layout)
         else:
             drop_cache(connection)
         if (solution := self.head.solution) is not None:
@@ -238,66 +249,68 @@ class CachedRows:
     """Rows of φ under one map of the nodes that a solve needs, with masks over these nodes.
 
     Args:
-        graph: the graph of the next version.
-        key: row of the table ``row_cache``: version before, and what else rows depend on; others are not used.
-        changed: nodes within 0, 1, … hops of what changed since then; empty if that is unknown.
-        nodes: the nodes, ascending.
+        connection: the database.
+        nodes: the nodes.
+        unchanged: nodes whose rows, if they are stored, still hold.
         feature_map: the map.
-        rows: to be filled: rows of the nodes in ``present``.
+        like: features of no node, in the dtype of rows.
 
     Attributes:
-        is_stored: whether rows are stored: if the update leaves enough of them as they are.
-        loadable: rows of the version before that still hold.
+        loadable: nodes whose rows are stored and still hold.
+        rows: the rows of the nodes in ``present``.
     """
 
     def __init__(
-        self, graph: StoredGraph, key: Row, changed: list[Array], nodes: Array, feature_map: FeatureMap, rows: Tensor
+        self, connection: sqlite3.Connection, nodes: Array, unchanged: Array, feature_map: FeatureMap, like: Tensor
     ) -> None:
-        self.connection, self.key, self.nodes, self.name = graph.connection, key, nodes, feature_map.name
+        self.connection, self.nodes, self.name = connection, nodes, feature_map.name
         query = "SELECT node FROM phi WHERE map = ? ORDER BY node"  # by the index alone, without reading the rows
-        is_valid = select(self.connection, "row_cache") == [key]
-        stored = self.connection.execute(query, (self.name,)).fetchall() if is_valid else []
-        unchanged = np.zeros(len(nodes), bool)
-        if feature_map.num_hops < len(changed):
-            unchanged = ~np.isin(nodes, changed[feature_map.num_hops])
-        self.is_stored = len(nodes) > 0 and bool(unchanged.mean() >= MIN_UNCHANGED)
+        stored = connection.execute(query, (self.name,)).fetchall() if unchanged.any() else []
         self.loadable = np.isin(nodes, np.array(stored, np.int64)) & unchanged
-        self.rows, self.present = rows, np.zeros(len(nodes), bool)
+        self.rows, self.present = (
+            like.new_empty(0, feature_map.num_blocks * like.size(1) + 1),
+            np.zeros(len(nodes), bool),
+        )
 
     def fetch(self, mask: Array, compute: Callable[[Array], Tensor]) -> Tensor:
         """Return the rows of some nodes, read or computed by a function of nodes."""
         missing = mask & ~self.present
         for wanted, get in ((missing & self.loadable, self._read), (missing & ~self.loadable, compute)):
-            values = get(self.nodes[wanted])
-            self.rows = self.rows.to(values.device)
-            self.rows[torch.from_numpy(np.flatnonzero(wanted)).to(values.device)] = values
+            if wanted.all():
+                self.rows = get(self.nodes)
+            elif wanted.any():
+                values = get(self.nodes[wanted])
+                if not len(self.rows):
+                    self.rows = values.new_empty(len(self.nodes), values.size(1))
+                self.rows = self.rows.to(values.device)
+                self.rows[torch.from_numpy(np.flatnonzero(wanted)).to(values.device)] = values
         self.present = self.present | mask
-        return self.rows[torch.from_numpy(np.flatnonzero(mask)).to(self.rows.device)]
+        return self.rows if mask.all() else self.rows[torch.from_numpy(np.flatnonzero(mask)).to(self.rows.device)]
 
     def _read(self, nodes: Array) -> Tensor:
         """Read rows as they were in the version before."""
-        where, empty = f"map = :map AND node {AMONG} ORDER BY node", self.rows[:0].cpu()
-        if not len(nodes):
-            return empty
+        where, order = f"map = :map AND node {AMONG} ORDER BY node", np.argsort(nodes)
         rows = select(self.connection, "phi", where, map=self.name, nodes=json_list(nodes))
-        size = empty.size(1) * empty.dtype.itemsize
-        if [node for _, node, _ in rows] != nodes.tolist() or any(len(data) != size for _, _, data in rows):
+        dtype, width = self.rows.dtype, self.rows.size(1)
+        if [node for _, node, _ in rows] != nodes[order].tolist() or any(
+            len(data) != width * dtype.itemsize for _, _, data in rows
+        ):
             raise damaged("a row of the table phi")
         data = bytearray().join([data for _, _, data in rows])
-        return torch.frombuffer(data, dtype=empty.dtype).view(-1, empty.size(1))
+        return torch.frombuffer(data, dtype=dtype).view(-1, width)[torch.from_numpy(np.argsort(order))]
 
 
-def write_rows(connection: sqlite3.Connection, cached: Sequence[CachedRows], version: int) -> None:
+def write_rows(connection: sqlite3.Connection, cached: Sequence[CachedRows], version: int, layout: str) -> None:
     """Make the rows under all maps those of a version; call it in the transaction that writes the version."""
-    kept = {each.name: each for each in cached if each.is_stored}
+    loaded = {each.name: each.nodes[each.loadable] for each in cached}
     for (name,) in connection.execute("SELECT DISTINCT map FROM phi").fetchall():
-        values = {"map": name, "nodes": json_list(kept[name].nodes[kept[name].loadable] if name in kept else [])}
+        values = {"map": name, "nodes": json_list(loaded.get(name, []))}
         connection.execute(f"DELETE FROM phi WHERE map = :map AND node NOT {AMONG}", values)
-    for name, each in kept.items():
+    for each in cached:
         computed = np.flatnonzero(each.present & ~each.loadable)
         rows = zip(each.nodes[computed].tolist(), each.rows[computed].cpu().numpy(), strict=True)
-        insert(connection, "phi", ((name, node, row.tobytes()) for node, row in rows), "REPLACE")
-    insert(connection, "row_cache", [(1, version, cached[0].key[2])], "REPLACE")
+        insert(connection, "phi", ((each.name, node, row.tobytes()) for node, row in rows), "REPLACE")
+    insert(connection, "row_cache", [(1, version, layout)], "REPLACE")
 
 
 def name_hashes(graph: StoredGraph, nodes: Array) -> Tensor:
@@ -307,14 +320,14 @@ def name_hashes(graph: StoredGraph, nodes: Array) -> Tensor:
     return torch.from_numpy(np.frombuffer(hashes, np.int64).copy())
 
 
-def changed_within(graph: StoredGraph, base: int, hops: int) -> list[Array]:
-    """Nodes within 0, 1, … hops of what changed since a version; it ends where that is more than half of the graph."""
+def changed_within(graph: StoredGraph, base: int, hops: int) -> Array | None:
+    """Nodes within some hops of what changed since a version; None if they are more than half of the graph."""
     query = f"SELECT node FROM adjacency WHERE added > :base AND {VISIBLE} ORDER BY node"
     rows = graph.connection.execute(query, {"base": base, "v": graph.version.number})
     nodes = frontier = np.array([row[0] for row in rows], np.int64)
-    within = [nodes]
-    while len(within) <= hops and 2 * len(nodes) <= graph.num_nodes:
+    for _ in range(hops):
+        if 2 * len(nodes) > graph.num_nodes:
+            break
         frontier = np.setdiff1d(graph.neighbors(frontier)[1], nodes)
         nodes = np.union1d(nodes, frontier)
-        within.append(nodes)
-    return within
+    return nodes if 2 * len(nodes) <= graph.num_nodes else None

@@ -130,7 +130,7 @@ def to_floats(column: Any, name: str, where: object, *, rows: np.ndarray | None 
             raise refuse(row, f"{truncate(values[row].as_py())} is not a number")
         if len(values) and not is_numeric(values.type):
             raise TypeError(f"values are of type {values.type}; numbers are required{hint}")
-        wide = np.asarray(values.cast(pa.float64(), safe=False))
+        wide = _to_array(values.cast(pa.float64(), safe=False))
         out = wide.astype(np.float32)
     for bad in np.flatnonzero(~np.isfinite(out)):
         raise refuse(int(bad), f"{wide[bad]}" + (" does not fit into 32 bits" if np.isfinite(wide[bad]) else ""))
@@ -188,7 +188,7 @@ def _is_number(values: Any) -> bool:
     """Return whether every value of a :func:`plain` column is a finite number or a boolean, and none is missing."""
     if values.null_count or not pa.types.is_floating(values.type):
         return not values.null_count and (pa.types.is_boolean(values.type) or pa.types.is_integer(values.type))
-    return bool(np.isfinite(np.asarray(values)).all())
+    return bool(np.isfinite(_to_array(values)).all())
 
 
 def _lists(column: Any, name: str, where: str, limits: Limits, width: int | None) -> np.ndarray:
