@@ -81,7 +81,7 @@ class Features:
         new = torch.empty if ranks is None else torch.zeros  # ranks add their columns
         out = new(nodes.numel(), self.width, dtype=self.inputs.dtype, device=nodes.device)
         z = out[:, :-1].unflatten(1, (self.feature_map.num_blocks, self.inputs.width))
-        few = nodes.numel() < (self.inputs.width if self.inputs.is_sparse else min(self.inputs.width, self._few_dense))
+        few = self.is_few(nodes.numel())
         if ranks is not None:  # ignore this rank's cache: all ranks must take the same branch
             self._from_nodes(nodes, z) if few else self._sweep(nodes, z, ranks)
         elif self._kept is None and few and not (self.operator.device.type == "cuda" and self._fits()):
@@ -95,12 +95,13 @@ class Features:
         out[:, -1] = CONSTANT
         return out
 
-    @property
-    def _few_dense(self) -> int:
-        """The number of nodes from which propagating dense features costs less than products with them per node."""
-        entries = self.operator.adj.num_edges + self.inputs.num_nodes
+    def is_few(self, count: int) -> bool:
+        """Return whether to propagate one column per node for rows of so many nodes, and not the features of all."""
+        if self.inputs.is_sparse or count >= self.inputs.width:
+            return count < self.inputs.width
+        entries = self.operator.adj.num_edges + self.inputs.num_nodes  # of dense features, products per node cost more
         per_column = SPARSE_COST * entries * self.feature_map.num_hops
-        return per_column // (self.inputs.num_nodes * self.feature_map.num_blocks)
+        return count < per_column // (self.inputs.num_nodes * self.feature_map.num_blocks)
 
     def norms(self) -> Tensor:
         """Return ``‖z_vk‖`` of all nodes, ``[nodes, blocks]``; infinite for a zero row."""

@@ -229,7 +229,11 @@ class Inputs:
     def columns(self, first: int, last: int) -> Tensor:
         """Return some columns as a dense matrix ``[nodes, last − first]``."""
         if self.sketch is not None:
-            return self._matmul(self.sketch.columns(first, last, self.dtype))
+            weight = self.sketch.columns(first, last, self.dtype)
+            if self._x.layout == torch.sparse_csr:
+                return self._x @ weight
+            used = weight.any(1).nonzero().flatten()  # few of the columns of X, for few of P
+            return self._matmul(weight[used], used) if 2 * used.numel() < len(weight) else self._matmul(weight)
         if self._x.layout != torch.sparse_csr:
             out = self._scale.new_empty(self.num_nodes, last - first)
             for rows, part in self._row_blocks():
@@ -258,12 +262,13 @@ class Inputs:
             out += ((self._scale[rows] * q[rows]).T @ part.to(self.dtype)).T
         return out
 
-    def _matmul(self, w: Tensor) -> Tensor:
+    def _matmul(self, w: Tensor, columns: Tensor | slice = slice(None)) -> Tensor:
+        """Compute ``X w``, or ``X[:, columns] w`` of dense features."""
         if self._x.layout == torch.sparse_csr:
             return self._x @ w
         out = w.new_empty(self.num_nodes, w.size(1))
         for rows, part in self._row_blocks():
-            torch.mm(part.to(self.dtype), w, out=out[rows])
+            torch.mm(part[:, columns].to(self.dtype), w, out=out[rows])
         return out.mul_(self._scale)
 
     def _scaled(self, x: Tensor) -> Tensor:

@@ -58,6 +58,7 @@ def inspect_snapshot(snapshot: Snapshot) -> dict[str, Any]:
     held-out nodes that an update scores (at most ``eval_samples``), with the model of this version.
     """
     version, records = snapshot.version, snapshot.records
+    watch = watch_snapshot(snapshot)  # first: it also scores the held-out nodes
     held_out = snapshot.predict_held_out(snapshot.settings.eval_samples)
     confusion = held_out.confusion()
     return {
@@ -80,7 +81,7 @@ def inspect_snapshot(snapshot: Snapshot) -> dict[str, Any]:
         "warnings": held_out.warnings(),
         "exact": snapshot.learner.exact,
         "why_accuracy_falls": WHY_ACCURACY_FALLS[snapshot.learner.exact],
-        "watch": watch_snapshot(snapshot),
+        "watch": watch,
         "per_class": held_out.per_class(),
         "confusion": [[int(i), int(j), int(confusion[i, j])] for i, j in zip(*confusion.nonzero(), strict=True)],
         "doubts": _doubts(snapshot),

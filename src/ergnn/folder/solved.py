@@ -60,7 +60,7 @@ class SolvedLearner:
         self._graph: StoredGraph | None = None
         self._cached: list[CachedRows] = []
         self._layout = ""
-        self._scored: tuple[Array, Tensor] = np.empty(0, np.int64), torch.empty(0)
+        self._scored: tuple[Array, Tensor] = np.empty(0, np.int64), torch.empty(0, 0)
 
     @property
     def scales_columns(self) -> bool:
@@ -137,7 +137,7 @@ class SolvedLearner:
         head.solution = solve(phi[:count], classes, trial, chosen, ids=ids, gram=known)
         self._cached = cached if unchanged.mean() >= MIN_UNCHANGED else []
         self._layout = key[2]
-        self._scored = held_out, phi[count:]
+        self._scored = held_out, head.solution.scores(phi[count:])
         return len(local.nodes)
 
     def probabilities(self, graph: PartialGraph, nodes: Array, num_classes: int) -> Array:
@@ -165,14 +165,21 @@ class SolvedLearner:
         return features.rows(index)
 
     def _scores(self, graph: PartialGraph, nodes: Array, solution: RidgeSolution) -> Tensor:
-        """Scores of nodes, from the rows of the solve if they are there."""
-        known, rows = self._scored
+        """Scores of nodes; those of the nodes of the learned graph that were asked for last are known."""
+        known, scores = self._scored
         if graph is self._graph and np.isin(nodes, known).all():
-            return solution.scores(rows[torch.from_numpy(np.searchsorted(known, nodes)).to(self.device)])
+            return scores[torch.from_numpy(np.searchsorted(known, nodes)).to(self.device)]
         features, index = self._chosen_features(graph, nodes)
-        if solution.anchors is None and len(nodes) >= features.inputs.width:
-            return features.scores(solution.weight)[index]
-        return torch.cat([solution.scores(features.rows(part)) for part in index.split(SCORED_ROWS)])
+        parts = index.split(SCORED_ROWS)
+        features.keeps = len(parts) > 1
+        if solution.anchors is None and not features.is_few(len(nodes)):
+            scores = features.scores(solution.weight)[index]
+        else:
+            scores = torch.cat([solution.scores(features.rows(part)) for part in parts])
+        if graph is self._graph:
+            order = np.argsort(nodes)
+            self._scored = nodes[order], scores[torch.from_numpy(order).to(self.device)]
+        return scores
 
     def _features(
         self, graph: PartialGraph, nodes: Array, maps: Sequence[FeatureMap]
