@@ -105,7 +105,10 @@ def test_features_are_chosen_by_the_linear_kernel() -> None:
     rows, labels = data(50, 5, 3, 0)
     noise = torch.randn(50, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
     for kernels in KERNELS.values():
-        assert [choose(each, labels, kernels)[0] for each in ([noise, rows], [rows, noise])] == [1, 0]
+        assert [choose([x @ x.T for x in each], labels, kernels)[0] for each in ([noise, rows], [rows, noise])] == [
+            1,
+            0,
+        ]
 
 
 def test_features_that_gain_more_from_labels_are_chosen_for_many() -> None:
@@ -115,7 +118,7 @@ def test_features_that_gain_more_from_labels_are_chosen_for_many() -> None:
     few = sign + 1.5 * torch.randn(1_600, 1, generator=generator, dtype=torch.float64)
     many = 0.12 * sign + torch.randn(1_600, 150, generator=generator, dtype=torch.float64)
     some = loo_rows(ids, 200)
-    pair = [few[some], many[some]]
+    pair = [few[some] @ few[some].T, many[some] @ many[some].T]
     assert choose(pair, labels[some], ids=some, count=200)[0] == 0
     assert choose(pair, labels[some], ids=some, count=1_600)[0] == 1
     assert choose(pair[::-1], labels[some], ids=some, count=1_600)[0] == 0

@@ -154,11 +154,12 @@ class Features:
         self._norms, self._kept = length(total.sqrt_()), kept
 
     def _from_nodes(self, nodes: Tensor, z: Tensor) -> None:
+        transposed = self.operator.T
         for part, rows in zip(*(each.split(self._step(nodes.numel())) for each in (nodes, z)), strict=True):
             shape = (self.inputs.num_nodes, part.numel())
             one = torch.zeros(shape, dtype=self.inputs.dtype, device=nodes.device)
             one[part, torch.arange(part.numel(), device=nodes.device)] = 1.0
-            for k, block in enumerate(self.feature_map.blocks(self.operator.T, one)):
+            for k, block in enumerate(self.feature_map.blocks(transposed, one)):
                 rows[:, k] = self.inputs.t_matmul(block).T
 
     def _step(self, most: int) -> int:

@@ -14,7 +14,7 @@ from torch import Tensor
 from ergnn.analytic.explain import LabelEffects
 from ergnn.analytic.features import Features
 from ergnn.analytic.inputs import ColumnScales, Inputs, working_dtype
-from ergnn.analytic.kernels import GAUSSIAN, KERNELS
+from ergnn.analytic.kernels import GAUSSIAN, KERNELS, products
 from ergnn.analytic.maps import FEATURE_MAPS, FeatureMap
 from ergnn.analytic.ridge import DEFAULT_LAMBDA, LAMBDAS, RidgeSolution, choose, loo_rows
 from ergnn.analytic.state import AnalyticState, ClassStatistics
@@ -252,7 +252,7 @@ class AnalyticHead:
             return
         if len(self.maps) > 1:  # choose one map for all tasks: only its statistics are stored
             chosen = loo_rows(torch.arange(labels.numel(), device=labels.device))
-            best, _ = choose([rows[chosen] for rows in found], labels[chosen])
+            best, _ = choose([products(some, some) for some in (rows[chosen] for rows in found)], labels[chosen])
             self.maps, found, self.chosen = self.maps[best : best + 1], found[best : best + 1], 0
         self.state.statistics.add(found[0], labels, self.per_class)
         self.solution = self.state.statistics.solve(self.lambdas[0], nodes.device)

@@ -226,19 +226,19 @@ def fit_ridge(
     if not lambdas or min(lambdas) <= 0:
         raise InputError(f"lambda is {list(lambdas)}; each must be above 0")
     chosen = loo_rows(torch.arange(labels.numel(), device=labels.device)) if chosen is None else chosen
-    _, trial = choose([rows[chosen]], labels[chosen], kernels, lambdas)
+    some = rows[chosen]
+    _, trial = choose([products(some, some)], labels[chosen], kernels, lambdas)
     return solve(rows, labels, trial, chosen)
 
 
 def choose(
-    rows: Sequence[Tensor],
+    grams: Sequence[Tensor],
     labels: Tensor,
     kernels: Sequence[Kernel] = (LINEAR,),
     lambdas: Sequence[float] = LAMBDAS,
     plain: int | None = None,
     ids: Tensor | None = None,
     count: int = 0,
-    grams: Sequence[Tensor] | None = None,
 ) -> tuple[int, Trial]:
     """Return the index of the features to take, and their kernel and λ, by leave-one-out errors.
 
@@ -250,59 +250,61 @@ def choose(
     times ``e / e'`` for each time that the number of rows doubles, where e' is that of half of the rows.
 
     Args:
-        rows: φ of the same rows under each feature map.
+        grams: inner products of the same rows under each feature map.
         labels: their labels.
         kernels: candidates; Gaussian ones are ascending in s.
         lambdas: candidates for λ.
         plain: number of features that are preferred: others must gain by :data:`GAIN`, too.
         ids: ids of the rows; those with the smallest hashes are the half.
         count: number of all rows.
-        grams: inner products of the rows under each map, if they are known.
     """
     targets = Targets(labels)
     linear = [kernel for kernel in kernels if not kernel.s]
     first = linear or kernels
-    if not bool((targets.size > 1).any()) or len(rows) == len(kernels) == len(lambdas) == 1:
+    if not bool((targets.size > 1).any()) or len(grams) == len(kernels) == len(lambdas) == 1:
         lam = DEFAULT_LAMBDA if len(lambdas) > 1 else float(lambdas[0])
         return 0, Trial(first[(len(first) - 1) // 2], lam, torch.inf)
-    grams = [products(each, each) for each in rows] if grams is None else grams
-    trials = [search(*pair, targets, first, lambdas) for pair in zip(rows, grams, strict=True)]
+    trials = list[Trial]()
+    for gram in grams:  # from the best λ of the features before
+        trials.append(search(gram, targets, first, lambdas, trials[-1].lam if trials else None))
     half, more = labels.new_empty(0), 1.0
     if ids is not None and count > labels.numel():
         half, more = loo_rows(ids, labels.numel() // 2), count / labels.numel()
 
-    plain = len(rows) if plain is None else plain
-    sized = zip(trials, rows, grams, strict=True)
-    errors = [expected_error(trial, phi, gram, labels, half, more) for trial, phi, gram in sized]
+    plain = len(grams) if plain is None else plain
+    errors = [expected_error(trial, gram, labels, half, more) for trial, gram in zip(trials, grams, strict=True)]
     base = least(errors[:plain])
     best = least([error * (1 if i < plain else 1 / (1 - GAIN)) for i, error in enumerate(errors)])
     gaussian = [kernel for kernel in kernels if kernel not in first]
     for i in dict.fromkeys((best, base)):
         trial = trials[i]
         if gaussian:
-            other = search(rows[i], grams[i], targets, gaussian, lambdas)
+            other = search(grams[i], targets, gaussian, lambdas)
             trial = other if other.error < trial.error * (1 - GAIN) else trial
         if trial.accuracy >= trials[base].accuracy:
             return i, trial
     return base, trials[base]
 
 
-def expected_error(trial: Trial, rows: Tensor, gram: Tensor, labels: Tensor, half: Tensor, more: float) -> float:
+def expected_error(trial: Trial, gram: Tensor, labels: Tensor, half: Tensor, more: float) -> float:
     """Return the error of ``more`` times as many rows: each doubling changes it as much as from half of the rows."""
     if not half.numel() or int(labels[half].bincount().max()) < 2:
         return trial.error
     less = Targets(labels[half])
-    before = search(rows[half], gram[half][:, half], less, [trial.kernel], [trial.lam]).error
+    before = search(gram[half][:, half], less, [trial.kernel], [trial.lam]).error
     return trial.error * min(trial.error / before, 1.0) ** min(log2(more), MAX_DOUBLINGS)
 
 
-def search(rows: Tensor, gram: Tensor, targets: Targets, kernels: Sequence[Kernel], lambdas: Sequence[float]) -> Trial:
+def search(
+    gram: Tensor, targets: Targets, kernels: Sequence[Kernel], lambdas: Sequence[float], start: float | None = None
+) -> Trial:
     """Return the kernel and λ with the smallest weighted squared error when each row is left out in turn.
 
     With ``K + λI = LLᵀ`` of the weighted kernel matrix and dual weights α, the score of row i without it is
     ``y_i − α_i / ((K + λI)⁻¹_ii √w_i)``.
     """
-    square, trials, best = squares(rows), dict[int, Trial](), middle(len(lambdas))
+    square, trials = gram.diagonal().clone(), dict[int, Trial]()
+    best = middle(len(lambdas)) if start is None else lambdas.index(start)
 
     def best_of(i: int) -> float:
         nonlocal best
@@ -317,7 +319,7 @@ def search(rows: Tensor, gram: Tensor, targets: Targets, kernels: Sequence[Kerne
             accuracies[j] = targets.accuracy(loo)
             return targets.error(loo)
 
-        errors = descend(error, len(lambdas), best, rows.size(0) <= GRID_ROWS)  # from the best λ of the kernel before
+        errors = descend(error, len(lambdas), best, gram.size(0) <= GRID_ROWS)  # from the best λ of the kernel before
         best = least(errors)
         trials[i] = Trial(kernels[i], float(lambdas[best]), errors[best], accuracies[best])
         return trials[i].error
@@ -441,9 +443,11 @@ def solve(
 
 
 def _inverse_diagonal(lower: Tensor, chosen: Tensor) -> Tensor:
-    """Return some entries of the diagonal of ``(LLᵀ)⁻¹``."""
+    """Return some entries of the diagonal of ``(LLᵀ)⁻¹``; the rows of L above the first of them do not matter."""
+    first = int(chosen.min())
+    lower = lower[first:, first:]
     one = torch.zeros(lower.size(0), chosen.numel(), dtype=torch.float64, device=lower.device)
-    one[chosen, torch.arange(chosen.numel(), device=lower.device)] = 1.0
+    one[chosen - first, torch.arange(chosen.numel(), device=lower.device)] = 1.0
     return torch.linalg.solve_triangular(lower, one, upper=False).square_().sum(0)
 
 

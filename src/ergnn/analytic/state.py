@@ -5,7 +5,7 @@ Rows of φ of the nodes are a cache, so every change of the data is exact.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -232,30 +232,35 @@ class AnalyticState:
             computed = features.rows(nodes[new], ranks)
             stays = torch.isin(ids, self.nodes) & ~torch.isin(ids, nodes[new])
             known = torch.cat([ids[stays], nodes[new]]).sort().values
-            whole = computed.new_empty(known.numel(), width)
-            whole[torch.searchsorted(known, ids[stays])] = rows.to(whole.device)[stays]
-            whole[torch.searchsorted(known, nodes[new])] = computed
+            whole = computed
+            if known.numel() > computed.size(0):
+                whole = computed.new_empty(known.numel(), width)
+                whole[torch.searchsorted(known, ids[stays])] = rows.to(whole.device)[stays]
+                whole[torch.searchsorted(known, nodes[new])] = computed
             ids, rows = self._rows[name] = known, whole
         return rows if torch.equal(ids, nodes) else rows[torch.searchsorted(ids, nodes)]
 
     def gram(self, name: str, nodes: Tensor, rows: Tensor) -> Tensor:
-        """Return the inner products of rows of labeled nodes; those of unchanged rows are cached."""
+        """Return the inner products of rows of labeled nodes; those of unchanged rows are cached.
+
+        They are computed in the dtype of the rows, so that the cache, which has this dtype, is exact.
+        """
         count = nodes.numel()
-        if 8 * count**2 > GRAM_BYTES:
-            self._grams.pop(name, None)
-            return all_products(rows)
-        ids, known = self._grams.get(name, (nodes[:0], rows.new_empty(0, 0, dtype=torch.float64)))
+        ids, known = self._grams.get(name, (nodes[:0], rows[:0, :0]))
         old = torch.isin(nodes, ids)
-        if not bool(old.any()):
-            gram = products(rows, rows)
+        if 2 * int(old.sum()) < count:  # one triangle of all products
+            gram = all_products(rows)
         else:
-            gram = known.new_empty(count, count)
+            gram = known.new_empty(count, count, dtype=torch.float64)
             place, new = torch.searchsorted(ids, nodes[old]), (~old).nonzero().flatten()
-            gram[old.nonzero(), old.nonzero().T] = known[place[:, None], place]
+            gram[old.nonzero(), old.nonzero().T] = known[place[:, None], place].double()
             gram[new] = products(rows[new], rows)
             gram[:, new] = gram[new].T
-        self._grams[name] = nodes, gram
-        return gram.clone()
+        if rows.element_size() * count**2 > GRAM_BYTES:
+            self._grams.pop(name, None)
+        elif count >= ids.numel():
+            self._grams[name] = nodes, gram.to(rows.dtype, copy=True)
+        return gram
 
     def solve(
         self,
@@ -274,11 +279,19 @@ class AnalyticState:
             return None
         chosen = loo_rows(ids)
         decide = [self.rows(each, ids[chosen]) for each in features]
-        best, trial = choose(decide, labels[chosen], kernels, lambdas, plain, ids[chosen], ids.numel())
+        cached = ids.numel() > LOO_ROWS and not self.kept  # few rows are summed in one order: resumed runs are equal
+        grams = [
+            self.gram(each.name, ids[chosen], rows) if cached else products(rows, rows)
+            for each, rows in zip(features, decide, strict=True)
+        ]
+        best, trial = choose(grams, labels[chosen], kernels, lambdas, plain, ids[chosen], ids.numel())
         name, rows = features[best].name, self.rows(features[best], ids)
-        gram = moments = None
-        if ids.numel() > LOO_ROWS and not self.kept:  # sum few rows in a fixed order: resumed runs are bitwise equal
+        gram: Callable[[Tensor], Tensor] | None = None
+        moments = None
+        if cached:
             gram, moments = partial(self.gram, name, ids), self._moments.setdefault(name, Moments())
+        elif chosen.numel() == ids.numel():
+            gram = lambda _: grams[best]  # noqa: E731
         return best, solve(rows, labels, trial, chosen, ids=ids, gram=gram, moments=moments)
 
 

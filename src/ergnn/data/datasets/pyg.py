@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.utils import index_to_mask, to_undirected
 
 from ergnn.config.errors import InputError, check_within
 from ergnn.config.files import wrap_errors
@@ -229,7 +228,8 @@ class BundledDataset(PlanetoidDataset):
         n = y.numel()
         x = torch.zeros(n, self.features)
         x[torch.repeat_interleave(torch.arange(n), words_per_node), words] = 1
-        graph = Graph(x, to_undirected(edges, num_nodes=n), y, name=self.name, class_names=self.class_names)
+        both = torch.unique(torch.cat([edges, edges.flip(0)], 1), dim=1)
+        graph = Graph(x, both, y, name=self.name, class_names=self.class_names)
         return with_compact_x(graph).validate()
 
 
@@ -261,6 +261,8 @@ class OgbDataset(PygDataset):
             return self._loader()(self.name, str(root))
 
     def read(self, root: Path) -> Data:
+        from torch_geometric.utils import index_to_mask, to_undirected
+
         dataset: Any = self.open(root)
         data = dataset[0]
         if dataset.meta_info["add_inverse_edge"] != "True":
