@@ -8,8 +8,9 @@ import torch
 from scipy.stats import chisquare
 
 from ergnn.config.errors import InputError
-from ergnn.data import DATASETS, UNLABELED, make_stream, splits
-from ergnn.data.datasets.parts import join_graphs, reduced
+from ergnn.data import DATASETS, make_stream, splits
+from ergnn.data.datasets.parts import reduced
+from ergnn.data.graph import join_graphs
 from ergnn.data.scenarios import ANYTIME, SPREAD, blurred_stream, class_shares
 from ergnn.data.splits import Sizes, parse_sizes
 from graphs import random_graph
@@ -55,14 +56,14 @@ def test_test_nodes_follow_the_training_nodes_of_their_class() -> None:
     assert sum(task.train.numel() for task in stream) == 7 * 20
 
 
-def test_graphs_are_joined_with_common_or_distinct_classes() -> None:
-    a, b = random_graph(n=20, classes=2, seed=0), random_graph(n=30, classes=3, seed=1, unlabeled=2)
-    joined = join_graphs([a, b], "both", ("0", "1", "2"))
+@pytest.mark.parametrize("sparse", [False, True])
+def test_graphs_are_joined(sparse: bool) -> None:
+    a, b = random_graph(n=20, seed=0, sparse=sparse), random_graph(n=30, seed=1, unlabeled=2, sparse=sparse)
+    joined = join_graphs([a, b])
+    assert joined.is_sparse == sparse
     assert torch.equal(joined.dense_x(), torch.cat([a.dense_x(), b.dense_x()]))
     assert torch.equal(joined.edge_index, torch.cat([a.edge_index, b.edge_index + 20], dim=1))
     assert torch.equal(joined.y, torch.cat([a.y, b.y]))
-    distinct = join_graphs([a, b], "both", tuple("01234"), distinct=True)
-    assert torch.equal(distinct.y[20:], torch.where(b.y == UNLABELED, UNLABELED, b.y + 2))
 
 
 def test_reduced_features_have_the_products_of_a_truncated_svd() -> None:

@@ -7,8 +7,11 @@ from torch_geometric.nn import SGConv
 
 from ergnn.engine.dropout import dropout_keys
 from ergnn.engine.objective import make_objective
+from ergnn.learning.evaluation import evaluate_stream
+from ergnn.learning.learner import Learner
 from ergnn.nn.backbones import BACKBONES
 from ergnn.nn.examples import Examples
+from ergnn.testing import example_stream
 from graphs import random_graph
 from nn.cases import assert_near, model_of
 
@@ -53,6 +56,13 @@ def test_batch_normalization_trains_on_sparse_features_as_on_dense_ones() -> Non
     keys = dropout_keys([0], 0, 1, objective.dropout_sites)[0]
     assert_near(objective.logits(objective.parameters(), keys), model(x, graph.edge_index)[nodes], 1e-4)
     assert seen == [torch.sparse_csr, torch.strided]
+
+
+@pytest.mark.parametrize("name", ["gat", "gin", "sage"])
+def test_other_networks_with_batch_normalization_learn_from_sparse_features(name: str) -> None:
+    stream = example_stream(sparse=True)
+    matrix = evaluate_stream(Learner(name, "finetune", epochs=30, backbone_options={"norm": "batch"}), stream)
+    assert matrix[2, 2] > 0.6
 
 
 @pytest.mark.parametrize("hops", [1, 2, 3])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -264,6 +265,19 @@ class Graph:
 
     def to(self, device: torch.device | str) -> Graph:
         return self.apply(lambda tensor: tensor.to(device))
+
+
+def join_graphs(graphs: Sequence[Graph]) -> Graph:
+    """Return the disjoint union of graphs, with the name and the names of classes of the first."""
+    if len(graphs) == 1:
+        return graphs[0]
+    starts = accumulate((graph.num_nodes for graph in graphs), initial=0)
+    edges = torch.cat([graph.edge_index + start for graph, start in zip(graphs, starts, strict=False)], dim=1)
+    if all(graph.is_sparse for graph in graphs):
+        x = torch.cat([graph.x.to_sparse_coo() for graph in graphs]).to_sparse_csr()
+    else:
+        x = torch.cat([graph.dense_x() for graph in graphs])
+    return replace(graphs[0], x=x, edge_index=edges, y=torch.cat([graph.y for graph in graphs]), public_split=None)
 
 
 def csr_tensor(matrix: Any) -> Tensor:

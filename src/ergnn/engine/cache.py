@@ -16,10 +16,6 @@ V = TypeVar("V")
 _MISSING = object()
 
 
-def _one(value: Any) -> int:
-    return 1
-
-
 @dataclass(frozen=True, eq=False)
 class _Entry(Generic[V]):
     sources: list[ReferenceType[Any]]
@@ -39,7 +35,7 @@ class Cache(Generic[V]):
         size: function that returns the size of a value; by default 1.
     """
 
-    def __init__(self, limit: float = float("inf"), size: Callable[[V], int] = _one) -> None:
+    def __init__(self, limit: float = float("inf"), size: Callable[[V], int] | None = None) -> None:
         self.limit, self.size = limit, size
         self._entries: dict[Hashable, _Entry[V]] = {}
 
@@ -71,7 +67,7 @@ class Cache(Generic[V]):
         self._entries.pop(name, None)  # the latest is last
         versions = [version_of(source) for source in sources]
         self._entries[name] = _Entry([ref(source, delete) for source in sources], versions, value)
-        sizes = [(other, self.size(entry.value)) for other, entry in list(self._entries.items())]
+        sizes = [(other, self.size(entry.value) if self.size else 1) for other, entry in list(self._entries.items())]
         total = sum(size for _, size in sizes)
         for other, size in sizes[:-1]:
             if total > self.limit:

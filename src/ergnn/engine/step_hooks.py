@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from copy import copy
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ergnn.engine.losses import Objective, ParamDict, leaves_of
+from ergnn.engine.losses import Objective, ParamDict
 
 Penalty = Callable[[ParamDict], Tensor | None]
 """Function of the parameters by name that returns a term of the loss."""
@@ -18,8 +18,7 @@ Penalty = Callable[[ParamDict], Tensor | None]
 class StepHook:
     """Hooks of a method around every training step of one model on one task; by default they do nothing.
 
-    For models trained side by side, each hook gets views of its model's part of the stacked parameters, gradients and
-    optimizer state, unless :meth:`stacked` replaces the hooks of all models by one of all stacked parameters.
+    Models are trained side by side only if :meth:`stacked` can replace their hooks by one for all stacked parameters.
 
     Attributes:
         recordable: whether :meth:`before_step` and :meth:`after_step` are the same operations on the same tensors in
@@ -36,11 +35,14 @@ class StepHook:
     per_parameter: tuple[str, ...] = ()
     hooks: Sequence[Any] = ()
 
+    @property
+    def stacks_with(self) -> Hashable | None:
+        """What hooks of this type have in common if they can be stacked; None if each model is trained alone."""
+        return self.per_parameter or None
+
     @classmethod
-    def stacked(cls, hooks: Sequence[Any]) -> StepHook | None:
-        """Return a hook for the stacked parameters of several models, given the hook of each; None if there is none."""
-        if not cls.per_parameter:
-            return None
+    def stacked(cls, hooks: Sequence[Any]) -> StepHook:
+        """Return a hook for the stacked parameters of several models, given the hook of each."""
         together = copy(hooks[0])
         together.hooks = hooks
         for key in cls.per_parameter:
@@ -75,59 +77,12 @@ class StepHook:
         """
 
 
-def join_hooks(hooks: Sequence[StepHook | None]) -> StepHook | None:
-    """Return one hook for models that are trained side by side, given the hook of each; None if there are none."""
+def join_hooks(hooks: Sequence[StepHook | None]) -> StepHook:
+    """Return one hook for the models of a group, given the hook of each: none, one, or several that can be stacked."""
+    if not any(hooks):
+        return StepHook()
     present = [hook for hook in hooks if hook is not None]
-    if len(hooks) <= 1 or not present:
-        return present[0] if present else None
-    joined = type(present[0]).stacked(present) if len(set(map(type, hooks))) == 1 else None
-    return _HookPerModel([hook or StepHook() for hook in hooks]) if joined is None else joined
-
-
-class _HookPerModel(StepHook):
-    """Calls the hook of each model with views of its part of stacked parameters, gradients and optimizer state."""
-
-    def __init__(self, hooks: Sequence[StepHook]) -> None:
-        self.hooks = hooks
-        self.recordable = all(type(hook) is StepHook or hook.recordable for hook in hooks)
-        self._params: list[ParamDict] = []
-        self._optimizers: list[torch.optim.Optimizer] = []
-
-    def before_step(self, params: ParamDict) -> None:
-        models = len(self.hooks)
-        if not self._params:
-            self._params = [leaves_of(of_model) for of_model in split_models(params, models)]
-        for i, (hook, of_model) in enumerate(zip(self.hooks, self._params, strict=True)):
-            grads = {name: None if p.grad is None else model_part(p.grad, i, models) for name, p in params.items()}
-            for name, value in of_model.items():
-                value.grad = grads[name]
-            hook.before_step(of_model)
-            for name, value in of_model.items():
-                if value.grad is not None and value.grad is not grads[name]:
-                    whole = params[name]
-                    whole.grad = torch.zeros_like(whole) if whole.grad is None else whole.grad
-                    model_part(whole.grad, i, models).copy_(value.grad)
-
-    def after_step(self, params: ParamDict, optimizer: torch.optim.Optimizer) -> None:
-        if not self._optimizers:  # its state exists from the first step on, and is then updated in place
-            self._optimizers = [self._optimizer(i, params, optimizer) for i in range(len(self.hooks))]
-        for hook, of_model, view in zip(self.hooks, self._params, self._optimizers, strict=True):
-            hook.after_step(of_model, view)
-
-    def between_steps(self, params: ParamDict) -> None:
-        for hook, of_model in zip(self.hooks, self._params, strict=True):
-            hook.between_steps(of_model)
-
-    def _optimizer(self, i: int, params: ParamDict, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-        """Return an optimizer with the settings of ``optimizer`` and views of its state for one model."""
-        view = torch.optim.Optimizer(list(self._params[i].values()), dict(optimizer.defaults))
-        for name, value in params.items():
-            view.state[self._params[i][name]] = {
-                key: model_part(state, i, len(self.hooks)) if state.shape == value.shape else state
-                for key, state in optimizer.state.get(value, {}).items()
-                if isinstance(state, Tensor)
-            }
-        return view
+    return present[0] if len(hooks) == 1 else type(present[0]).stacked(present)
 
 
 def model_part(value: Tensor, model: int, models: int) -> Tensor:

@@ -313,7 +313,7 @@ class _Steps:
     best: BestEpoch | None
 
     def __post_init__(self) -> None:
-        self.hook = join_hooks(self.hooks) or StepHook()
+        self.hook = join_hooks(self.hooks)
         self.penalties = self.penalties if any(self.penalties) else ()
         self._models = [self.objective.part(i) for i in range(len(self.penalties))]
 

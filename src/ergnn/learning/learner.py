@@ -215,10 +215,7 @@ class Learner:
 
     def examples(self, graph: Graph, nodes: Tensor, task: int) -> Examples:
         """Return nodes of a task (given by number) as examples with the loss of the method."""
-        heads = self.heads.heads_of(task, nodes.numel(), nodes.device)
-        weights = torch.ones(nodes.numel(), device=nodes.device)
-        targets = self.heads.targets(task, graph.y[nodes])
-        return Examples(graph, nodes, heads, targets, weights, {}, self.method.loss)
+        return self.heads.examples(graph, nodes, task, self.method.loss)
 
     def logits(self, graph: Graph, nodes: Tensor, task: int) -> Tensor:
         """Compute the logits ``[n, outputs]`` of nodes of a task with the current model, without dropout."""

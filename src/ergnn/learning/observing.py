@@ -15,7 +15,7 @@ import torch
 from ergnn.config.errors import InputError
 from ergnn.data.graph import warn_dominant
 from ergnn.data.stream import Task
-from ergnn.engine.objective import Objective, architecture, make_objective
+from ergnn.engine.objective import architecture, make_objective
 from ergnn.engine.step_hooks import StepHook
 from ergnn.engine.training import OnEpoch, TaskProgress, train_in_phases
 from ergnn.learning.callbacks import Callback, call
@@ -67,16 +67,24 @@ def observe_together(
 
 @dataclass(frozen=True, eq=False)
 class _Begun:
-    """A learner that is ready to learn a task: the training examples, and the sets of them that epochs use in turn."""
+    """A learner that is ready to learn a task: the training examples, the sets of them that epochs use in turn, and the
+    hook of each step."""
 
     learner: Learner
     task: Task
     examples: Examples
     rounds: list[Examples]
+    hook: StepHook | None
 
-    def hook(self, objective: Objective, model: int) -> StepHook | None:
-        make_hook = self.learner.method.step_hook
-        return None if make_hook is None else make_hook(self.learner, self.task, objective.part(model))
+
+def _begun(learner: Learner, task: Task, examples: Examples) -> _Begun:
+    method, hook = learner.method, None
+    rounds = method.rounds(learner, task, examples)
+    if method.step_hook is not None and learner.model is not None:
+        heads, sampling = torch.unique(examples.heads).tolist(), learner.training.sampling
+        objective = make_objective([learner.model], rounds[:1], heads, lazy=True, sampling=sampling)
+        hook = method.step_hook(learner, task, objective)
+    return _Begun(learner, task, examples, rounds, hook)
 
 
 def _observe(
@@ -85,7 +93,7 @@ def _observe(
     ready = [(learner, *begin(learner, task)) for learner, task in zip(learners, tasks, strict=True)]
     for learner, task, _ in ready:
         call(callbacks, "on_task_begin", learner, task)
-    begun = [_Begun(*of_learner, of_learner[0].method.rounds(*of_learner)) for of_learner in ready]
+    begun = [_begun(*of_learner) for of_learner in ready]
     for one in begun:
         if not one.learner.method.trains_network:
             _finish(one, 0.0, callbacks)
@@ -105,7 +113,7 @@ def _observe(
             first.task.id,
             _on_epoch([one.learner for one in group], callbacks),
             task_size=first.task.train.numel(),
-            hooks=[one.hook(objectives[0], k) for k, one in enumerate(group)],
+            hooks=[one.hook for one in group],
             penalties=[one.learner.method.penalty for one in group],
             validation=make_objective(models, _validation(group), heads) if training.best_epoch else None,
             resume=resume,
@@ -212,6 +220,7 @@ def _groups(begun: Sequence[_Begun]) -> list[list[_Begun]]:
     for one in begun:
         if one.learner.method.trains_network:
             alone = one.learner.training.batch_size is not None or architecture(one.learner.model) is None
+            alone |= one.hook is not None and one.hook.stacks_with is None
             groups.setdefault(id(one) if alone else _shape(one), []).append(one)
     graphs = [id(one.examples.graph) for one in begun]  # the order makes a field per graph
     return [sorted(group, key=lambda one: graphs.index(id(one.examples.graph))) for group in groups.values()]
@@ -226,6 +235,7 @@ def _shape(begun: _Begun) -> tuple[Any, ...]:
         str(learner.backbone_options),
         learner.training,
         None if learner.method.step_hook is None else type(learner.method),
+        None if begun.hook is None else (type(begun.hook), begun.hook.stacks_with),
         learner.device,
         learner.heads.kind,
         tuple(len(classes) for classes in learner.heads.classes),

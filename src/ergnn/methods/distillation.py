@@ -121,22 +121,15 @@ class DERpp(SelectorMethod):
         self.alpha, self.beta = float(alpha), float(beta)
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
-        own, *remembered = self.parts(learner, task)
-        own = own.weighted(1.0 / len(own))
-        if not remembered or self.alpha == self.beta == 0:
-            return own
-        remembered = [part.weighted(1.0 / len(self.buffer)) for part in remembered]
-        outputs = [_masked(own)]
-        for part, experience in zip(remembered, self.buffer.experiences, strict=True):
-            values = experience.extras["logits"]
-            columns = self._columns(learner, experience.task)[: values.size(1)]
-            outputs.append(_masked(part, int(columns.max()) + 1).index_copy(1, columns, values))
-        return join_with_outputs([own, *remembered], outputs)
-
-    @staticmethod
-    def _columns(learner: LearnerView, task: int) -> Tensor:
-        """Return the outputs whose values are stored; later tasks only append to them."""
-        return learner.heads.columns(None if learner.heads.kind == "growing" else task, learner.device)[0]
+        new, *old = self.parts(learner, task)
+        if not old or self.alpha == self.beta == 0:
+            return new
+        outputs = [_masked(new)]
+        for examples, experience in zip(old, self.buffer.experiences, strict=True):
+            values = experience.extras["logits"]  # later tasks only append outputs
+            columns = learner.heads.scored(experience.task, learner.device)[0][: values.size(1)]
+            outputs.append(_masked(examples, int(columns.max()) + 1).index_copy(1, columns, values))
+        return join_with_outputs([new, *old], outputs)
 
     @pure_loss("alpha", "beta")
     def loss(self, logits: Tensor, targets: Tensor, extras: Mapping[str, Tensor]) -> Tensor:
@@ -151,7 +144,7 @@ class DERpp(SelectorMethod):
 
     def to_store(self, learner: LearnerView, task: Task, nodes: Tensor) -> tuple[Graph, dict[str, Tensor]]:
         logits = learner.logits(task.graph, nodes, task.id)
-        return task.graph, {"logits": logits[:, self._columns(learner, task.id)]}
+        return task.graph, {"logits": logits[:, learner.heads.scored(task.id, learner.device)[0]]}
 
 
 @METHODS.register("icarl", help="herded exemplars, distillation, and the nearest mean of exemplars (iCaRL)")
@@ -178,7 +171,7 @@ class ICaRL(SelectorMethod):
         grows = heads.kind == "growing"
         labeled, outputs = heads.columns(task.id, device)[0], []
         for part, of in zip(parts, tasks, strict=True):
-            columns = heads.columns(None if grows else of, device)[0]
+            columns = heads.scored(of, device)[0]
             soft = _masked(part, int(columns.max()) + 1)
             soft[:, columns] = learner.logits(part.graph, part.nodes, of)[:, columns].sigmoid().to(soft.dtype)
             if grows or part is parts[0]:
@@ -204,7 +197,7 @@ class ICaRL(SelectorMethod):
         assert learner.model is not None
         heads, grows = learner.heads, learner.heads.kind == "growing"
         embedded = F.normalize(embed(learner.model, graph, nodes), dim=1)
-        outputs = heads.columns(None if grows else task, nodes.device)[0]
+        outputs = heads.scored(task, nodes.device)[0]
         scores = torch.full((nodes.numel(), int(outputs.max()) + 1), MASKED, dtype=embedded.dtype, device=nodes.device)
         used = [experience for experience in self.buffer.experiences if grows or experience.task == task]
         if used:

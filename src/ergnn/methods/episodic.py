@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from copy import copy
 from functools import partial
 from typing import Any
@@ -16,18 +16,19 @@ from ergnn.config.errors import check_at_least
 from ergnn.config.registry import inherit_options
 from ergnn.data.hashing import stream_key
 from ergnn.data.stream import Task
-from ergnn.engine.curvature import flatten_models, unflatten
+from ergnn.engine.curvature import flatten, flatten_models, unflatten
 from ergnn.engine.losses import Objective, ParamDict, gradients
 from ergnn.engine.objective import FieldObjective
-from ergnn.engine.step_hooks import StepHook
+from ergnn.engine.step_hooks import StepHook, split_models
 from ergnn.methods import METHODS
 from ergnn.methods.base import Comparison, LearnerView
 from ergnn.methods.memory import MemoryMethod
 from ergnn.nn.examples import Examples
 from ergnn.replay.selectors import Selection
 
-STACKED_ON = ("cuda",)
-"""Devices on which the memories of models that are trained side by side are one objective."""
+JOINED_ON = ("cuda",)
+"""Devices on which the memories of models that are trained side by side are one objective, in which the order of sums
+differs from that of a single model."""
 
 
 class EpisodicMemory(MemoryMethod):
@@ -42,8 +43,7 @@ class EpisodicMemory(MemoryMethod):
         super().__init__(**memory)
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
-        new, *remembered = self.parts(learner, task)
-        return Examples.join([new.weighted(1.0 / len(new)), *(examples.weighted(0.0) for examples in remembered)])
+        return Examples.join(self.parts(learner, task, 0.0))
 
     def step_hook(self, learner: LearnerView, task: Task, objective: Objective) -> StepHook | None:
         if not self.buffer.experiences:
@@ -103,30 +103,28 @@ class GradientConstraint(StepHook):
     ) -> None:
         self.objective, self.positions, self.seed, self.step = objective, list(memories), seed, 0
         self.samples_neighbors = objective.sampling is not None
-        self.memories: Sequence[Objective] = ()
+        self.memories: Sequence[Any] = ()
+        self.joined: Sequence[Objective] = ()
         if not self.samples_neighbors:
             self.memories = [objective.batch(positions) for positions in memories]
         self.project, self.size = project, sample
         self.synchronizes = sample is None or sample < memories[0].numel()
         self.generator = torch.Generator().manual_seed(seed % 2**63)
 
+    @property
+    def stacks_with(self) -> Hashable | None:
+        return None if self.samples_neighbors else len(self.positions)
+
     @classmethod
-    def stacked(cls, hooks: Sequence[GradientConstraint]) -> StepHook | None:
-        groups = list(zip(*(hook.memories for hook in hooks), strict=False))
-        alone = any(hook.samples_neighbors or hook.objective.targets.device.type not in STACKED_ON for hook in hooks)
-        if alone or any(len(groups) != len(hook.memories) for hook in hooks):
-            return None
-        if not all(isinstance(memory, FieldObjective) for of_models in groups for memory in of_models):
-            return None
-        memories = [
-            FieldObjective(
-                [one.models[0] for one in of_models], [one.examples[0] for one in of_models], of_models[0].heads
-            )
-            for of_models in groups
-        ]
+    def stacked(cls, hooks: Sequence[GradientConstraint]) -> StepHook:
         together = copy(hooks[0])
-        together.hooks, together.memories = hooks, memories
-        together.recordable = not any(hook.synchronizes for hook in hooks)
+        together.hooks = hooks
+        if together.objective.targets.device.type in JOINED_ON:
+            together.joined = [
+                FieldObjective([one.models[0] for one in group], [one.examples[0] for one in group], group[0].heads)
+                for group in zip(*(hook.memories for hook in hooks), strict=True)
+            ]
+            together.recordable = not any(hook.synchronizes for hook in hooks)
         return together
 
     def skip(self, steps: int) -> None:
@@ -136,12 +134,19 @@ class GradientConstraint(StepHook):
 
     def before_step(self, params: ParamDict) -> None:
         hooks = self.hooks or (self,)
-        chosen = [hook.sample() for hook in hooks]
-        losses = [self.memory_loss(i, params, chosen) for i in range(len(self.positions))]
-        rows = torch.stack([flatten_models(gradients(loss, params), len(hooks)) for loss in losses], dim=1)
+        chosen, models = [hook.sample() for hook in hooks], len(hooks)
+        if self.joined:
+            losses = [_chosen_mean(memory, params, chosen) for memory in self.joined]
+            of_losses = [flatten_models(gradients(loss, params), models) for loss in losses]
+            rows = list(torch.stack(of_losses, dim=1))
+        else:
+            of_models = zip(hooks, split_models(params, models), chosen, strict=True)
+            rows = [hook.memory_gradients(of_model, index) for hook, of_model, index in of_models]
         self.step += 1
-        of_models = zip(hooks, flat_gradients(params, len(hooks)), rows, strict=True)
-        set_gradients(params, torch.stack([hook.project(gradient, memories) for hook, gradient, memories in of_models]))
+        pairs = zip(hooks, flat_gradients(params, models), rows, strict=True)
+        # tensors of their own are aligned in memory, on which the rounding of a CPU's products depends
+        projected = [hook.project(gradient.clone(), memories) for hook, gradient, memories in pairs]
+        set_gradients(params, torch.stack(projected))
 
     def sample(self) -> Tensor | None:
         """Sample positions in the memory for the next step; None for all."""
@@ -150,19 +155,23 @@ class GradientConstraint(StepHook):
             return None
         return torch.randperm(count, generator=self.generator)[: self.size].to(device)
 
-    def memory_loss(self, i: int, params: ParamDict, chosen: Sequence[Tensor | None]) -> Tensor:
-        """Compute the mean loss of a memory, or of its chosen examples, in evaluation mode, summed over models."""
-        if self.hooks:
-            losses = self.memories[i].losses(params).split(self.memories[i].sizes)
-            pairs = zip(losses, chosen, strict=True)
-            return torch.stack([(loss if index is None else loss[index]).mean() for loss, index in pairs]).sum()
-        index = chosen[0]
-        if self.samples_neighbors:
-            key = stream_key(self.seed, self.step, *([i] if self.size is None else []))
-            memory = self.objective.batch(self.positions[i] if index is None else self.positions[i][index], key=key)
-        else:
-            memory = self.memories[i] if index is None else self.memories[i].batch(index)
-        return memory.losses(params).mean()
+    def memory_gradients(self, params: ParamDict, chosen: Tensor | None) -> Tensor:
+        """Compute the gradient of the mean loss of each memory, or of its chosen examples, in evaluation mode."""
+        rows = []
+        for i, positions in enumerate(self.positions):
+            if self.samples_neighbors:
+                key = stream_key(self.seed, self.step, *([i] if self.size is None else []))
+                memory = self.objective.batch(positions if chosen is None else positions[chosen], key=key)
+            else:
+                memory = self.memories[i] if chosen is None else self.memories[i].batch(chosen)
+            rows.append(flatten(gradients(memory.losses(params).mean(), params)))
+        return torch.stack(rows)
+
+
+def _chosen_mean(memory: Objective, params: ParamDict, chosen: Sequence[Tensor | None]) -> Tensor:
+    """Compute the mean loss of the chosen examples of each model (all, if None), summed over models."""
+    pairs = zip(memory.losses(params).split(memory.sizes), chosen, strict=True)
+    return torch.stack([(loss if index is None else loss[index]).mean() for loss, index in pairs]).sum()
 
 
 def nonnegative_minimum(p: np.ndarray, q: np.ndarray) -> np.ndarray:

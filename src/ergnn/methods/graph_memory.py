@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ergnn.config.errors import check_at_least
 from ergnn.config.registry import inherit_options
-from ergnn.data.graph import Graph
+from ergnn.data.graph import Graph, join_graphs
 from ergnn.data.stream import Task
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.cache import Cache
@@ -23,7 +23,6 @@ from ergnn.methods.base import Comparison, FolderUse, LearnerView, Method, Score
 from ergnn.methods.importance import EWC
 from ergnn.methods.memory import STORES_VALUES, MemoryMethod, SelectorMethod
 from ergnn.nn.examples import Examples
-from ergnn.replay.buffer import append_graphs
 from ergnn.replay.selectors import SELECTORS, Selection, Selector
 
 _EMBEDDED: Cache[Graph] = Cache()
@@ -184,9 +183,7 @@ class ContinualGNN(EWC, MemoryMethod):
         self.selector = SELECTORS.create("random")  # a folder replaces forgotten nodes with it
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
-        own, *remembered = self.parts(learner, task)
-        count = len(self.buffer)
-        return Examples.join([own.weighted(1.0 / len(own)), *(part.weighted(1.0 / count) for part in remembered)])
+        return Examples.join(self.parts(learner, task))
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
         own = trained_on[torch.arange(task.train.numel(), device=task.train.device)]
@@ -215,7 +212,7 @@ class ContinualGNN(EWC, MemoryMethod):
         adj = adjacency_of(task.graph).without_loops()
         row, source = adj.incoming(task.train)
         unique, place = source.unique(return_inverse=True)
-        columns, classes = learner.heads.columns(None if learner.heads.kind == "growing" else task.id, learner.device)
+        columns, classes = learner.heads.scored(task.id, learner.device)
         differs = torch.zeros(0, device=row.device)
         if unique.numel():
             predicted = classes[learner.logits(task.graph, unique, task.id)[:, columns].argmax(1)]
@@ -287,7 +284,7 @@ class CaT(Method):
         self._new = self._condensed(learner, task)
         graph, pairs = task.graph, [*zip(self.x, self.y, strict=True), self._new]
         copies = [Graph(x.to_sparse_csr() if graph.is_sparse else x, graph.edge_index[:, :0], y) for x, y in pairs]
-        joined = append_graphs(graph, copies)
+        joined = join_graphs([graph, *copies])
         synthetic = torch.arange(graph.num_nodes, joined.num_nodes, device=graph.device)
         examples = [learner.examples(joined, task.train, task.id).weighted(0.0)]
         numbers = [*range(len(self.x)), task.id]

@@ -190,6 +190,7 @@ class MaskTraining(StepHook):
 
     recordable = True
     saved = "real"
+    per_parameter = ("fixed", "real")
 
     def __init__(
         self, objective: Objective, masked: ParamDict, frozen: ParamDict, init: float, threshold: float, l2: float

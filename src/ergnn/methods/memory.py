@@ -66,12 +66,18 @@ class MemoryMethod(Method, ABC):
                 "'isolated' or 'ego'"
             )
 
-    def parts(self, learner: LearnerView, task: Task) -> list[Examples]:
-        """Return the examples of the task, then those of each experience in the buffer, in one graph."""
+    def parts(self, learner: LearnerView, task: Task, share: float = 1.0) -> list[Examples]:
+        """Return the examples of the task, then those of each experience in the buffer, in one graph.
+
+        The weights are those of the mean loss over the task plus ``share`` times the mean loss over the buffer.
+        """
         graph, remembered = self.buffer.attach(task.graph)
         new = learner.examples(graph, task.train, task.id)
-        pairs = zip(self.buffer.experiences, remembered, strict=True)
-        return [new, *(learner.examples(graph, nodes, experience.task) for experience, nodes in pairs)]
+        old = [
+            learner.examples(graph, nodes, experience.task).weighted(share / len(self.buffer))
+            for experience, nodes in zip(self.buffer.experiences, remembered, strict=True)
+        ]
+        return [new.weighted(1.0 / len(new)), *old]
 
     @abstractmethod
     def select(self, learner: LearnerView, task: Task, trained_on: Examples) -> Selection:

@@ -20,6 +20,8 @@ from torch import Tensor
 
 from ergnn.config.errors import InputError, check_choice
 from ergnn.config.learner_config import HEADS
+from ergnn.data.graph import Graph
+from ergnn.nn.examples import Examples, LossFunction
 
 
 class HeadPolicy:
@@ -61,6 +63,11 @@ class HeadPolicy:
             raise InputError(f"label {wrong} is not one of task {task + 1}'s classes {self.classes[task]}")
         return outputs[hit.int().argmax(1)]
 
+    def examples(self, graph: Graph, nodes: Tensor, task: int, loss: LossFunction) -> Examples:
+        """Return nodes of a task as examples of weight 1."""
+        heads, targets = self.heads_of(task, nodes.numel(), nodes.device), self.targets(task, graph.y[nodes])
+        return Examples(graph, nodes, heads, targets, torch.ones(nodes.numel(), device=nodes.device), {}, loss)
+
     def columns(self, task: int | None, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return the outputs that compete and their classes, for one task or, with a growing head, for all tasks."""
         if self.kind == "growing":
@@ -70,8 +77,12 @@ class HeadPolicy:
             pairs = list(enumerate(self.classes[task]))
         else:
             raise InputError(f"head {self.kind!r} requires the task of the nodes; use head='growing' if it is unknown")
-        places, labels = torch.tensor(pairs, device=device).T
-        return places, labels
+        columns, labels = torch.tensor(pairs, device=device).T
+        return columns, labels
+
+    def scored(self, task: int | None, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return the outputs that score nodes of a task, with a growing head those of all tasks, and their classes."""
+        return self.columns(None if self.kind == "growing" else task, device)
 
 
 @lru_cache(maxsize=64)  # needed for every experience

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ergnn.config.errors import InputError, check_at_least, check_choice
-from ergnn.data.graph import UNLABELED, Graph
+from ergnn.data.graph import UNLABELED, Graph, join_graphs
 from ergnn.engine.adjacency import adjacency_of
 
 Array = NDArray[Any]
@@ -171,7 +171,7 @@ class ExperienceBuffer:
             ids.append(torch.arange(len(one), device=graph.device) + start)
             start += one.copy.num_nodes if one.copy is not None else 0
         copies = [one.copy for one in self.experiences if one.copy is not None]
-        return append_graphs(graph, copies), ids
+        return join_graphs([graph, *copies]), ids
 
     def alone(self, graph: Graph) -> tuple[Graph, Tensor]:
         """Return a graph in which the stored nodes can be embedded, and their ids in it; they must not be empty.
@@ -208,24 +208,6 @@ def _ego(graph: Graph, nodes: Tensor, hops: int) -> Graph:
     edges = edges[:, (edges >= 0).all(0)] if hops else edges[:, :0]
     y = torch.cat([graph.y[nodes], torch.full_like(others, UNLABELED)])  # neighbors' labels are not stored
     return replace(graph, x=graph.select_x(kept), edge_index=edges, y=y, public_split=None)
-
-
-def append_graphs(graph: Graph, others: list[Graph]) -> Graph:
-    """Append other graphs as additional components."""
-    if not others:
-        return graph
-    graphs = [graph, *others]
-    starts = [sum(one.num_nodes for one in graphs[:i]) for i in range(len(graphs))]
-    edges = torch.cat([one.edge_index + start for one, start in zip(graphs, starts, strict=True)], dim=1)
-    if graph.is_sparse:
-        counts = torch.cat([one.x.crow_indices().diff() for one in graphs])
-        rowptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        col = torch.cat([one.x.col_indices() for one in graphs])
-        value = torch.cat([one.x.values() for one in graphs])
-        x = torch.sparse_csr_tensor(rowptr, col, value, (counts.numel(), graph.num_features), check_invariants=False)
-    else:
-        x = torch.cat([one.x for one in graphs])
-    return replace(graph, x=x, edge_index=edges, y=torch.cat([one.y for one in graphs]), public_split=None)
 
 
 def eviction_steps(experiences: list[Experience]) -> Tensor:

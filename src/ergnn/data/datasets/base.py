@@ -178,9 +178,9 @@ class PartedDataset(Dataset):
         """Return the part of each node of the graph that was loaded, from 0; by default, parts follow one another."""
         return torch.repeat_interleave(torch.arange(self.num_tasks), torch.tensor(self.part_sizes))
 
-    def shuffled_order(self, seed: int) -> list[int]:
-        """Return an order of the parts by seed."""
-        return torch.randperm(self.num_tasks, generator=torch.Generator().manual_seed(seed)).tolist()
+    def shuffled_order(self, seed: int) -> str | list[int]:
+        """Return an order of the parts by seed, as for :func:`ergnn.data.stream.ordered`."""
+        return "shuffled"
 
 
 def with_compact_x(graph: Graph) -> Graph:

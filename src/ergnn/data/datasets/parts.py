@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +14,7 @@ from ergnn.config.errors import check_at_least
 from ergnn.data.datasets import DATASETS
 from ergnn.data.datasets.base import PartedDataset, with_compact_x
 from ergnn.data.datasets.table import DBLP, Citeseer, CoauthorCS, PubMed
-from ergnn.data.graph import UNLABELED, Graph
+from ergnn.data.graph import UNLABELED, Graph, join_graphs
 from ergnn.data.hashing import seeded
 from ergnn.data.scenarios import periods
 
@@ -43,7 +41,7 @@ class Twitch(PartedDataset):
 
         folder = self.find_or_raise(root)
         graphs = [with_compact_x(Graph.from_pyg(read_npz(str(folder / file)))) for file in self.raw_files]
-        return join_graphs(graphs, self.name, self.class_names).validate()
+        return replace(join_graphs(graphs), name=self.name, class_names=self.class_names).validate()
 
 
 @DATASETS.register("citation-domains")
@@ -66,13 +64,15 @@ class CitationDomains(PartedDataset):
     part_sizes = tuple(domain.nodes for domain in DOMAINS)
 
     def read(self, root: Path | None) -> Graph:
-        graphs = []
+        graphs, first = list[Graph](), 0  # the first class of a domain
         for domain in (kind() for kind in DOMAINS):
             graph = domain.load("seeded", root)
             y, labeled = torch.full_like(graph.y, UNLABELED), domain.labeled(graph)
-            y[labeled] = graph.y[labeled]
-            graphs.append(replace(graph, x=reduced(graph.row_normalized().x, self.features), y=y))
-        return join_graphs(graphs, self.name, self.class_names, distinct=True).validate()
+            y[labeled] = graph.y[labeled] + first
+            first += domain.classes
+            x = reduced(graph.row_normalized().x, self.features)
+            graphs.append(replace(graph, x=x, y=y, name=self.name, class_names=self.class_names))
+        return join_graphs(graphs).validate()
 
     def location(self, root: Path | None = None) -> str:
         locations = [domain().location(root) for domain in DOMAINS]
@@ -88,21 +88,6 @@ def reduced(x: Tensor, width: int) -> Tensor:
     with seeded(0):
         v = torch.svd_lowrank(x, q=min(width, *x.shape), niter=2)[2]
     return F.pad(x @ v, (0, width - v.size(1)))
-
-
-def join_graphs(graphs: Sequence[Graph], name: str, class_names: tuple[str, ...], distinct: bool = False) -> Graph:
-    """Return the disjoint union of graphs; with ``distinct``, the classes of each follow those of the one before."""
-    nodes = accumulate((graph.num_nodes for graph in graphs), initial=0)
-    classes = accumulate((distinct * graph.num_classes for graph in graphs), initial=0)
-    sparse = all(graph.is_sparse for graph in graphs)
-    x = torch.cat([graph.x.to_sparse_coo() if sparse else graph.dense_x() for graph in graphs])
-    return Graph(
-        x.to_sparse_csr() if sparse else x,
-        torch.cat([graph.edge_index + first for graph, first in zip(graphs, nodes, strict=False)], dim=1),
-        torch.cat([graph.y + first * (graph.y >= 0) for graph, first in zip(graphs, classes, strict=False)]),
-        name=name,
-        class_names=class_names,
-    )
 
 
 @DATASETS.register("pubmed-years")

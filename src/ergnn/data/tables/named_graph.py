@@ -119,6 +119,8 @@ def features_tensor(nodes: NodeTable) -> Tensor:
 
 
 def _edge_index(nodes: NodeTable, edges: EdgeTable | None, undirected: bool, name: str) -> tuple[Tensor, Tensor | None]:
+    from torch_geometric.utils import coalesce, remove_self_loops, to_undirected
+
     if edges is None or not len(edges):
         return torch.empty(2, 0, dtype=torch.long), None
     index_of = {node: i for i, node in enumerate(nodes.ids)}
@@ -129,16 +131,10 @@ def _edge_index(nodes: NodeTable, edges: EdgeTable | None, undirected: bool, nam
                 f"{name}: edge {row + 1} names {what} {truncate(column.values[column.codes[row]])}, which is no node; "
                 f"there are {len(index_of):,}, the first is {truncate(nodes.ids[0])}"
             )
-    keep = ends[0] != ends[1]
-    source, target = (end[keep] for end in ends)
-    if undirected:
-        source, target = np.concatenate([source, target]), np.concatenate([target, source])
-    codes, weight = source * len(index_of) + target, None
-    code = np.unique(codes)
-    if edges.weight is not None:
-        weight = torch.full((len(code),), -torch.inf)
-        np.maximum.at(weight.numpy(), np.searchsorted(code, codes), np.tile(edges.weight[keep], 1 + undirected))
-    return torch.from_numpy(np.stack([code // len(index_of), code % len(index_of)])), weight
+    weight = None if edges.weight is None else torch.from_numpy(edges.weight)
+    edge_index, weight = remove_self_loops(torch.from_numpy(np.stack(ends)), weight)
+    merge = to_undirected if undirected else coalesce
+    return merge(edge_index, weight, num_nodes=len(index_of), reduce="max")
 
 
 def cut(

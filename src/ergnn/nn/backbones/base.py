@@ -152,9 +152,13 @@ class ConvBackbone(Backbone):
         dropout: dropout probability of the inputs of all layers.
         output: output layer: ``conv``, a convolution; ``linear``, which also leaves features without dropout;
             ``auto``, linear with layer norm or residual, otherwise a convolution.
+
+    Attributes:
+        projects_first: whether a convolution multiplies its input by a matrix before anything else.
     """
 
     attention_heads: int = 1
+    projects_first: bool = True
 
     def __init__(
         self,
@@ -171,7 +175,7 @@ class ConvBackbone(Backbone):
         check_choice("norm", norm, Norm)
         check_choice("output", output, Output)
         self.linear_output = output == "linear" or (output == "auto" and (residual or norm == "layer"))
-        self.sparse_input = norm == "batch" and not residual
+        self.sparse_input = self.projects_first and norm == "batch" and not residual
         self.dropout = dropout
         width, convs = hidden * self.attention_heads, list[nn.Module]()
         for fan_in in [in_channels, *[width] * (layers - 1)]:

@@ -124,6 +124,8 @@ class SAGEForm(LayerForm):
 class SAGE(ConvBackbone):
     """GraphSAGE with the mean aggregator (Hamilton et al. 2017): 128 hidden units, ReLU, no dropout."""
 
+    projects_first = False
+
     @inherit_options(ConvBackbone)
     def __init__(
         self,
@@ -166,6 +168,8 @@ class GIN(ConvBackbone):
     Unlike the original, it has no batch normalization by default: the running statistics of one task are wrong for the
     next, and a node's output would depend on nodes outside its receptive field.
     """
+
+    projects_first = False
 
     def make_conv(self, fan_in: int, fan_out: int, hidden: int | None = None) -> nn.Module:
         hidden = fan_out if hidden is None else hidden

@@ -90,10 +90,7 @@ class SelectionContext:
         return self.as_examples(self.split(split))
 
     def as_examples(self, nodes: Tensor) -> Examples:
-        heads = self.heads.heads_of(self.task.id, nodes.numel(), nodes.device)
-        weights = torch.ones(nodes.numel(), device=nodes.device)
-        targets = self.heads.targets(self.task.id, self.graph.y[nodes])
-        return Examples(self.graph, nodes, heads, targets, weights, {}, self.trained_on.loss)
+        return self.heads.examples(self.graph, nodes, self.task.id, self.trained_on.loss)
 
     def embed(self, nodes: Tensor) -> Tensor:
         """Return the embeddings of these nodes (the input of the output layer)."""
