@@ -40,8 +40,8 @@ def dense_phi(name: str, s: Array, x: Array) -> Array:
     return np.concatenate([phi, np.full((len(phi), 1), 0.3)], 1)
 
 
-def weights_of(labels: Array) -> Array:
-    w = np.array([(labels == c).sum() ** -0.5 for c in labels])
+def weights_of(labels: Array, power: float = 0.5) -> Array:
+    w = np.array([(labels == c).sum() ** -power for c in labels])
     return w * len(labels) / w.sum()
 
 

@@ -10,7 +10,7 @@ from ergnn import Learner
 from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency, explain
 from ergnn.analytic.explain import KEPT_BYTES, LabelEffects, doubts, split_by_feature, spread_out
 from ergnn.analytic.kernels import Kernel
-from ergnn.analytic.ridge import Targets
+from ergnn.analytic.ridge import CLASS_WEIGHTS, Targets
 from ergnn.config.errors import InputError
 from ergnn.data import Graph
 from ergnn.data.stream import Task
@@ -28,13 +28,17 @@ def draw_rows(n: int, width: int, classes: int, seed: int) -> tuple[Tensor, Tens
     return rows, labels, asked
 
 
-def effects_of(rows: Tensor, labels: Tensor, lam: float, kernel: Kernel = LINEAR, tau: float = 1.0) -> LabelEffects:
-    return LabelEffects(torch.arange(labels.numel()), labels, rows, kernel, lam, tau)
+def effects_of(
+    rows: Tensor, labels: Tensor, lam: float, kernel: Kernel = LINEAR, tau: float = 1.0, power: float = 0.5
+) -> LabelEffects:
+    return LabelEffects(torch.arange(labels.numel()), labels, rows, kernel, lam, tau, power)
 
 
-def solved(rows: Tensor, labels: Tensor, asked: Tensor, lam: float, kernel: Kernel) -> tuple[Tensor, Tensor]:
+def solved(
+    rows: Tensor, labels: Tensor, asked: Tensor, lam: float, kernel: Kernel, power: float
+) -> tuple[Tensor, Tensor]:
     """Scores by the definition, and their classes."""
-    classes, w = labels.unique(), Targets(labels).w
+    classes, w = labels.unique(), Targets(labels, power).w
     y, rows = (labels[:, None] == classes).double(), rows.double()
     system = kernel(rows, rows) + lam * torch.diag(1 / w)
     return kernel(asked.double(), rows) @ torch.linalg.solve(system, y), classes
@@ -47,22 +51,24 @@ def solved(rows: Tensor, labels: Tensor, asked: Tensor, lam: float, kernel: Kern
     seed=st.integers(0, 999),
     kernel=KERNELS,
     kept=st.sampled_from([0, KEPT_BYTES]),
+    power=st.sampled_from(list(CLASS_WEIGHTS.values())),
 )
 def test_terms_and_heads_without_a_node_equal_solving_again(
-    n: int, width: int, classes: int, seed: int, kernel: Kernel, kept: int
+    n: int, width: int, classes: int, seed: int, kernel: Kernel, kept: int, power: float
 ) -> None:
     rows, labels, asked = draw_rows(n, width, classes, seed)
     lam = [0.001, 0.1, 3.0][seed % 3]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(explain, "KEPT_BYTES", kept)
-        effects = effects_of(rows, labels, lam, kernel)
-    torch.testing.assert_close(effects.scores(asked), solved(rows, labels, asked, lam, kernel)[0], rtol=0, atol=1e-9)
+        effects = effects_of(rows, labels, lam, kernel, power=power)
+    whole, _ = solved(rows, labels, asked, lam, kernel, power)
+    torch.testing.assert_close(effects.scores(asked), whole, rtol=0, atol=1e-9)
     terms, left_out, predicted = effects.terms(asked), effects.left_out(), effects.predictions_without(asked)
     for c, name in enumerate(effects.classes):
         torch.testing.assert_close(terms[:, labels == name].sum(1), effects.scores(asked)[:, c])
     for i in range(n):
         others = torch.arange(n) != i
-        scores, known = solved(rows[others], labels[others], torch.cat([rows[i : i + 1], asked]), lam, kernel)
+        scores, known = solved(rows[others], labels[others], torch.cat([rows[i : i + 1], asked]), lam, kernel, power)
         columns = torch.searchsorted(effects.classes, known)
         torch.testing.assert_close(left_out[i, columns], scores[0], rtol=0, atol=1e-8)
         assert columns.numel() == effects.classes.numel() or left_out[i].isinf().sum() == 1

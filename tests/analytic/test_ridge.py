@@ -10,6 +10,7 @@ from analytic.dense import dense_ridge, one_hot, weights_of
 from ergnn.analytic import fit_ridge, ridge
 from ergnn.analytic.kernels import GAUSSIAN, KERNELS, LINEAR, Kernel
 from ergnn.analytic.ridge import (
+    CLASS_WEIGHTS,
     LAMBDAS,
     Moments,
     Targets,
@@ -37,14 +38,17 @@ def data(n: int, width: int, classes: int, seed: int) -> tuple[torch.Tensor, tor
     classes=st.integers(2, 5),
     seed=st.integers(0, 999),
     kernel=st.sampled_from([LINEAR, *GAUSSIAN]),
+    power=st.sampled_from(list(CLASS_WEIGHTS.values())),
 )
 @settings(max_examples=60, deadline=None)
-def test_solution_and_leave_one_out_equal_refits(n: int, width: int, classes: int, seed: int, kernel: Kernel) -> None:
+def test_solution_and_leave_one_out_equal_refits(
+    n: int, width: int, classes: int, seed: int, kernel: Kernel, power: float
+) -> None:
     rows, labels = data(n, width, classes, seed)
-    found = fit_ridge(rows, labels, kernels=(kernel,))
-    y, w, k = one_hot(labels.numpy()), weights_of(labels.numpy()), kernel(rows, rows).numpy()
+    found = fit_ridge(rows, labels, kernels=(kernel,), power=power)
+    y, w, k = one_hot(labels.numpy()), weights_of(labels.numpy(), power), kernel(rows, rows).numpy()
     assert w.sum() == pytest.approx(n)
-    np.testing.assert_allclose(Targets(labels).w, w)
+    np.testing.assert_allclose(Targets(labels, power).w, w)
     assert found.classes.tolist() == np.unique(labels.numpy()).tolist()
 
     def scores_without(i: int | None, lam: float) -> np.ndarray:
@@ -64,18 +68,23 @@ def test_solution_and_leave_one_out_equal_refits(n: int, width: int, classes: in
     assert errors[LAMBDAS.index(found.lam)] == pytest.approx(min(errors), rel=1e-6)
 
 
-@given(n=st.integers(10, 25), width=st.integers(2, 30), seed=st.integers(0, 999))
+@given(
+    n=st.integers(10, 25),
+    width=st.integers(2, 30),
+    seed=st.integers(0, 999),
+    power=st.sampled_from(list(CLASS_WEIGHTS.values())),
+)
 @settings(max_examples=40, deadline=None)
-def test_primal_equals_dual(n: int, width: int, seed: int) -> None:
+def test_primal_equals_dual(n: int, width: int, seed: int, power: float) -> None:
     rows, labels = data(n, width, 3, seed)
     chosen = torch.arange(0, n, 2)
     moments = Moments()
-    moments.update(torch.arange(n), rows, Targets(labels))
+    moments.update(torch.arange(n), rows, Targets(labels, power))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ridge, "needs_gram", lambda *_: True)
         for lam in LAMBDAS[2:]:
-            primal = solve_sums(rows[chosen], Targets(labels), chosen, moments.gram, moments.sums, lam)
-            dual = solve(rows, labels, Trial(LINEAR, lam, 0.0), chosen)
+            primal = solve_sums(rows[chosen], Targets(labels, power), chosen, moments.gram, moments.sums, lam)
+            dual = solve(rows, labels, Trial(LINEAR, lam, 0.0, power=power), chosen)
             torch.testing.assert_close(primal.weight, dual.weight, rtol=0, atol=1e-8)
             torch.testing.assert_close(primal.loo, dual.loo, rtol=0, atol=1e-6)
 

@@ -9,7 +9,7 @@ With the kernel matrix K of the labeled rows, class weights w and one-hot labels
   ``y_i − (y_i − f_i) / (1 − h_i)``.
 
 *Without node i* means that its label is removed and the head is solved again from the others, with the same rows,
-kernel and λ. Weights ``w ∝ n_c^-½`` are those of the remaining labels. So there is one M per class, with the weights
+kernel and λ. Weights ``w ∝ n_c^-p`` are those of the remaining labels. So there is one M per class, with the weights
 for one node less in this class.
 """
 
@@ -51,6 +51,7 @@ class LabelEffects:
         kernel: the kernel.
         lam: λ.
         temperature: τ; ``softmax(τ f)`` of scores f are probabilities.
+        power: p of the class weights ``w ∝ n_c^-p``.
 
     Attributes:
         classes: the classes, ascending, in the order of the columns of scores.
@@ -64,12 +65,13 @@ class LabelEffects:
     kernel: Kernel
     lam: float
     temperature: float
+    power: float = 0.5
 
     @classmethod
     def of(cls, solution: RidgeSolution, nodes: Tensor, labels: Tensor, rows: Tensor) -> LabelEffects:
         """Return the effects of the labels of a head; rows are those that its solver sees, see ``lift``."""
         kernel = LINEAR if solution.is_nystrom(nodes.numel()) else solution.kernel
-        return cls(nodes, labels, rows, kernel, solution.lam, solution.temperature)
+        return cls(nodes, labels, rows, kernel, solution.lam, solution.temperature, solution.power)
 
     def __post_init__(self) -> None:
         self.rows = self.rows.double()
@@ -83,13 +85,13 @@ class LabelEffects:
 
     @cached_property
     def sums(self) -> Tensor:
-        """``Σ n_c^-½ φφᵀ``, or K."""
+        """``Σ n_c^-p φφᵀ``, or K."""
         if not self.primal:
             return self.kernel(self.rows, self.rows)
         out = self.rows.new_zeros(self.rows.size(1), self.rows.size(1))
         for column, size in enumerate(self.sizes.tolist()):
             gram = self.gram(column)
-            out.add_(gram, alpha=size**-0.5)
+            out.add_(gram, alpha=size**-self.power)
             if self._keeps:
                 self._grams[column] = gram
         return out
@@ -214,13 +216,14 @@ class _Inverse:
         self.of, sizes = of, of.sizes.double()
         if smaller is not None:
             sizes[smaller] -= 1
-        scale = sizes.sum() / sizes.sqrt().sum()
-        w_of_classes = scale * sizes.clamp(min=1).rsqrt()
+        factors = sizes.clamp(min=1) ** -of.power
+        scale = sizes.sum() / (sizes * factors).sum()
+        w_of_classes = scale * factors
         self.w = w_of_classes[of.column]
         if of.primal:
             matrix = scale * of.sums
             if smaller is not None:  # its rows are in the sums with the weight of its full size
-                counted = scale * of.sizes[smaller].double().rsqrt()
+                counted = scale * of.sizes[smaller].double() ** -of.power
                 matrix.add_(of.gram(smaller), alpha=float(w_of_classes[smaller] - counted))
             matrix.diagonal().add_(of.lam)
         else:

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from ergnn.analytic.explain import LabelEffects
 from ergnn.analytic.features import Features
-from ergnn.analytic.inputs import ColumnScales, Inputs, working_dtype
+from ergnn.analytic.inputs import WORD_CLIP, ColumnScales, Inputs, working_dtype
 from ergnn.analytic.kernels import GAUSSIAN, KERNELS, products
 from ergnn.analytic.maps import FEATURE_MAPS, FeatureMap
-from ergnn.analytic.ridge import DEFAULT_LAMBDA, LAMBDAS, RidgeSolution, choose, loo_rows
+from ergnn.analytic.ridge import CLASS_WEIGHTS, DEFAULT_LAMBDA, LAMBDAS, RidgeSolution, choose, loo_rows
 from ergnn.analytic.state import AnalyticState, ClassStatistics
 from ergnn.config.errors import InputError, check_at_least, check_choice
 from ergnn.data.graph import Graph
@@ -27,6 +27,7 @@ from ergnn.engine.propagation import NormalizedAdjacency
 Memory = Literal["nodes", "statistics"]
 Scaling = Literal["auto", "rows", "columns"]
 KernelName = Literal["auto", "linear", "rbf"]
+ClassWeight = Literal["none", "sqrt", "balanced"]
 
 SKETCH_SIZE = 2048
 """Columns of an automatic sketch, for features with more columns."""
@@ -61,11 +62,14 @@ class AnalyticHead:
             :func:`~ergnn.analytic.inputs.number_columns` finds, and divides rows if there are none; unless the kernel
             is ``linear``, then small features are also tried with all columns standardized.
         kernel: ``linear``, ``rbf`` or the better one by leave-one-out (``auto``; with statistics: ``linear``).
+        class_weight: weights of labels by the number n of labels of their class: ``sqrt`` (``n^-½``), ``balanced``
+            (``1/n``) or ``none``, which favors large classes and accuracy over the mean accuracy of classes.
 
     Attributes:
         feature_map: the feature map, which may compare several.
         maps: those whose heads are compared.
         lambdas, kernels: candidates for λ and for the kernel.
+        power: p of the class weights ``n^-p``.
         state: the labeled nodes, or the rows or statistics stored instead.
         solution: the head; None before the first label, and after labels were removed until the next prediction.
         chosen: index of its feature map in ``maps``.
@@ -83,10 +87,12 @@ class AnalyticHead:
         sketch: int | str | None = "auto",
         scale: Scaling = "auto",
         kernel: KernelName = "auto",
+        class_weight: ClassWeight = "sqrt",
     ) -> None:
         check_choice("memory", memory, Memory)
         check_choice("scale", scale, Scaling)
         check_choice("kernel", kernel, KernelName)
+        check_choice("class_weight", class_weight, ClassWeight)
         if kernel == "rbf" and memory == "statistics":
             raise InputError("kernel is 'rbf'; statistics are those of the linear kernel: use memory='nodes'")
         if lam is not None and not 0 < lam < float("inf"):
@@ -100,6 +106,7 @@ class AnalyticHead:
         self.lam, self.memory, self.per_class, self.sketch, self.scale = lam, memory, per_class, sketch, scale
         self.lambdas = (lam,) if lam is not None else (DEFAULT_LAMBDA,) if memory == "statistics" else LAMBDAS
         self.kernels = KERNELS["linear" if memory == "statistics" else kernel]
+        self.power = CLASS_WEIGHTS[class_weight]
         self.state = AnalyticState()
         self.solution: RidgeSolution | None = None
         self.chosen = 0
@@ -225,7 +232,7 @@ class AnalyticHead:
         candidates = self._candidates_in(graph)
         features = [self._features_of(graph, *each) for each in candidates]
         plain = len(candidates) // len(self._scales_of(graph))
-        found = self.state.solve(features, self.lambdas, self.kernels, plain)
+        found = self.state.solve(features, self.lambdas, self.kernels, plain, self.power)
         self.solution = None
         if found is not None:
             (chosen, self.scales), best = candidates[found[0]], found[1]
@@ -252,10 +259,11 @@ class AnalyticHead:
             return
         if len(self.maps) > 1:  # choose one map for all tasks: only its statistics are stored
             chosen = loo_rows(torch.arange(labels.numel(), device=labels.device))
-            best, _ = choose([products(some, some) for some in (rows[chosen] for rows in found)], labels[chosen])
+            grams = [products(some, some) for some in (rows[chosen] for rows in found)]
+            best, _ = choose(grams, labels[chosen], power=self.power)
             self.maps, found, self.chosen = self.maps[best : best + 1], found[best : best + 1], 0
         self.state.statistics.add(found[0], labels, self.per_class)
-        self.solution = self.state.statistics.solve(self.lambdas[0], nodes.device)
+        self.solution = self.state.statistics.solve(self.lambdas[0], nodes.device, self.power)
 
     def sketch_size(self, num_features: int, count: int) -> int | None:
         """Return the number of columns to sketch to, or None.
@@ -281,7 +289,7 @@ class AnalyticHead:
             first = ColumnScales.fit(graph.x, every if self.scale == "columns" else None)
             small = graph.num_nodes * graph.num_features <= STANDARDIZED_ENTRIES
             if self.scale == "auto" and first is None and small and GAUSSIAN[0] in self.kernels and len(every):
-                return first, ColumnScales.fit(graph.x, every)
+                return first, ColumnScales.fit(graph.x, every, WORD_CLIP)
             return (first,)
 
         return self._column_scales.get([graph.x], compute)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ergnn.data.csr import pointers, release, targets
 from ergnn.data.graph import Graph, csr_tensor
-from ergnn.data.scale import TEXT_LENGTH, Scale
+from ergnn.data.scale import CLIP, TEXT_LENGTH, Scale
 
 FLOAT64_ENTRIES = 1 << 25
 """Graphs with more feature entries (nodes × features) are propagated in float32."""
@@ -41,47 +41,59 @@ NUMBER_RATIO = 20.0
 DENSE = 0.9
 SPREAD_RATIO = 10.0
 """Dense columns are numbers of different scales if the largest tenth is this many times as large as the smallest."""
+WORD_CLIP = 2.0
+"""Standardized words beyond this are set to it, so that a rare word counts little more than a frequent one."""
 SAMPLED_ROWS = 1 << 16
 """Columns are judged and scaled by at most this many rows, evenly spaced."""
 
 
 @dataclass(frozen=True)
 class ColumnScales:
-    """Columns to standardize, and how; the other columns are words, whose rows are scaled to a fixed length."""
+    """Columns to standardize, and how; the other columns are words, whose rows are scaled to a fixed length.
+
+    Args:
+        columns: the columns, ascending.
+        scales: their scales.
+        clip: bound of standardized values.
+    """
 
     columns: tuple[int, ...]
     scales: tuple[Scale, ...]
+    clip: float = CLIP
 
     @classmethod
-    def fit(cls, x: Tensor, columns: Sequence[int] | None = None) -> ColumnScales | None:
+    def fit(cls, x: Tensor, columns: Sequence[int] | None = None, clip: float = CLIP) -> ColumnScales | None:
         """Choose the scale of each column that is a number; None if there are none.
 
         Args:
             x: features of all nodes, dense or CSR.
             columns: columns that are numbers; by default those of :func:`number_columns`.
+            clip: bound of standardized values.
         """
         columns = number_columns(x) if columns is None else columns
         if not len(columns):
             return None
         values = _columns(x, columns, _step(x))
-        return cls(tuple(columns), tuple(Scale.fit(values[:, i]) for i in range(len(columns))))
+        return cls(tuple(columns), tuple(Scale.fit(values[:, i]) for i in range(len(columns))), clip)
 
     def to_tensor(self) -> Tensor:
-        """Return column, center, scale and unit, ``[columns, 4]``."""
-        rows = [(c, s.center, s.scale, s.unit) for c, s in zip(self.columns, self.scales, strict=True)]
+        """Return column, center, scale, unit and bound, ``[columns, 5]``."""
+        rows = [(c, s.center, s.scale, s.unit, self.clip) for c, s in zip(self.columns, self.scales, strict=True)]
         return torch.tensor(rows, dtype=torch.float64)
 
     @classmethod
     def from_tensor(cls, rows: Tensor) -> ColumnScales:
-        """Restore what :meth:`to_tensor` returned."""
-        return cls(tuple(int(c) for c in rows[:, 0]), tuple(Scale(*values) for values in rows[:, 1:].tolist()))
+        """Restore what :meth:`to_tensor` returned; in earlier versions without the bound."""
+        clip = float(rows[0, 4]) if rows.size(1) > 4 else CLIP
+        return cls(tuple(int(c) for c in rows[:, 0]), tuple(Scale(*values) for values in rows[:, 1:4].tolist()), clip)
 
     def apply(self, x: Tensor) -> Tensor:
         """Return the scaled features: dense if all columns are scaled, otherwise dense or CSR as ``x``."""
         if not self.columns:
             return x
         values = _columns(x, self.columns)
-        scaled = np.concatenate([s.apply(values[:, i])[:, :1] for i, s in enumerate(self.scales)], 1).astype(np.float32)
+        standardized = [s.apply(values[:, i], self.clip)[:, :1] for i, s in enumerate(self.scales)]
+        scaled = np.concatenate(standardized, 1).astype(np.float32)
         if len(self.columns) == x.size(1):
             return torch.from_numpy(scaled).to(x.device)
         words = _scipy(x)

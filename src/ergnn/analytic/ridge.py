@@ -23,6 +23,9 @@ LAMBDAS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 DEFAULT_LAMBDA = 0.3
 """λ if leave-one-out is not possible: if no class has two rows, or if rows are not stored."""
 
+CLASS_WEIGHTS = {"none": 0.0, "sqrt": 0.5, "balanced": 1.0}
+"""Exponents p of class weights ``w ∝ n_c^-p`` by option."""
+
 DEFAULT_TEMPERATURE = 10.0
 """τ in the same case."""
 
@@ -64,6 +67,7 @@ class RidgeSolution:
         loo_error: their weighted mean squared error over classes of two or more rows; None if there are none.
         kernel: the kernel k; scores are ``k(φ, anchors) W``.
         anchors: rows of φ: all, or the landmarks of Nyström features; None for the linear kernel, with scores ``φ W``.
+        power: p of the class weights ``w ∝ n_c^-p``.
     """
 
     weight: Tensor
@@ -74,6 +78,7 @@ class RidgeSolution:
     loo_error: float | None
     kernel: Kernel = LINEAR
     anchors: Tensor | None = None
+    power: float = 0.5
 
     @classmethod
     def restored(
@@ -84,14 +89,17 @@ class RidgeSolution:
         temperature: float,
         loo_error: float | None,
         s: float = 0.0,
+        power: float = 0.5,
         **_: object,
     ) -> RidgeSolution:
         """Return a solution from W, the classes and :meth:`numbers`; its anchors, which are not stored, are missing."""
-        return cls(weight, classes, float(lam), float(temperature), weight[:0], loo_error, Kernel(s))
+        solution = cls(weight, classes, float(lam), float(temperature), weight[:0], loo_error, Kernel(s))
+        return replace(solution, power=float(power))
 
     def numbers(self) -> dict[str, Any]:
         """Return what is stored besides W and the classes."""
-        return {"lam": self.lam, "temperature": self.temperature, "loo_error": self.loo_error, "s": self.kernel.s}
+        values = {"lam": self.lam, "temperature": self.temperature, "loo_error": self.loo_error}
+        return {**values, "s": self.kernel.s, "power": self.power}
 
     def is_nystrom(self, count: int) -> bool:
         """Return whether the head of ``count`` labels is that of Nyström features."""
@@ -120,22 +128,25 @@ class Trial:
         lam: λ.
         error: weighted mean squared leave-one-out error over classes of two or more rows; infinite if it is unknown.
         accuracy: share of rows that get their class when they are left out.
+        power: p of the class weights ``w ∝ n_c^-p``.
     """
 
     kernel: Kernel
     lam: float
     error: float
     accuracy: float = 0.0
+    power: float = 0.5
 
 
 class Targets:
-    """Classes, class weights ``w ∝ n_c^-½`` of mean 1, and weighted one-hot labels ``T = √w y`` of rows."""
+    """Classes, class weights ``w ∝ n_c^-p`` of mean 1, and weighted one-hot labels ``T = √w y`` of rows."""
 
-    def __init__(self, labels: Tensor) -> None:
+    def __init__(self, labels: Tensor, power: float = 0.5) -> None:
         self.classes, self.column, self.size = torch.unique(labels, return_inverse=True, return_counts=True)
-        self.sizes = self.size.double()
-        self.scale = labels.numel() / float(self.sizes.sqrt().sum())  # w = scale · n_c^-½
-        self.w = (self.scale * self.sizes.rsqrt())[self.column]
+        self.power, sizes = power, self.size.double()
+        self.scale = labels.numel() / float((sizes ** (1 - power)).sum())  # w = scale · n_c^-p
+        self.factors = sizes**-power
+        self.w = (self.scale * self.factors)[self.column]
         self.root = self.w.sqrt()[:, None]
 
     @cached_property
@@ -163,7 +174,7 @@ class Targets:
 
 
 class Moments:
-    """``Σ n_c^-½ φφᵀ`` and ``Σ_c φ`` of labeled rows, cached between solves.
+    """``Σ n_c^-p φφᵀ`` and ``Σ_c φ`` of labeled rows, cached between solves.
 
     If the size of a class changes, so does the factor of its rows, and all rows are summed again. If existing classes
     keep their sizes, as when each task has new classes, only new rows are summed. The result then depends on the order
@@ -184,7 +195,7 @@ class Moments:
             sums[torch.searchsorted(targets.classes, self._classes)] = self.sums
         else:
             known, self.gram = torch.zeros_like(known), sums.new_zeros(width, width)
-        root = targets.sizes.rsqrt()[targets.column].sqrt()
+        root = targets.factors[targets.column].sqrt()
         for index in (~known).nonzero().flatten().split(ROW_BLOCK):
             block = rows[index] if lift is None else lift(rows[index])
             p = block * root[index, None].to(block.dtype)
@@ -211,6 +222,7 @@ def fit_ridge(
     *,
     kernels: Sequence[Kernel] = (LINEAR,),
     chosen: Tensor | None = None,
+    power: float = 0.5,
 ) -> RidgeSolution:
     """Solve for the head of the kernel and λ with the smallest leave-one-out error.
 
@@ -220,6 +232,7 @@ def fit_ridge(
         lambdas: candidates for λ, each above 0, ascending.
         kernels: candidates.
         chosen: rows that decide; by default :func:`loo_rows` of their positions.
+        power: p of the class weights ``w ∝ n_c^-p``.
     """
     if not rows.size(0) or rows.size(0) != labels.numel():
         raise InputError(f"{rows.size(0)} rows and {labels.numel()} labels; the numbers must be equal and at least 1")
@@ -227,7 +240,7 @@ def fit_ridge(
         raise InputError(f"lambda is {list(lambdas)}; each must be above 0")
     chosen = loo_rows(torch.arange(labels.numel(), device=labels.device)) if chosen is None else chosen
     some = rows[chosen]
-    _, trial = choose([products(some, some)], labels[chosen], kernels, lambdas)
+    _, trial = choose([products(some, some)], labels[chosen], kernels, lambdas, power=power)
     return solve(rows, labels, trial, chosen)
 
 
@@ -239,6 +252,7 @@ def choose(
     plain: int | None = None,
     ids: Tensor | None = None,
     count: int = 0,
+    power: float = 0.5,
 ) -> tuple[int, Trial]:
     """Return the index of the features to take, and their kernel and λ, by leave-one-out errors.
 
@@ -257,13 +271,14 @@ def choose(
         plain: number of features that are preferred: others must gain by :data:`GAIN`, too.
         ids: ids of the rows; those with the smallest hashes are the half.
         count: number of all rows.
+        power: p of the class weights ``w ∝ n_c^-p``.
     """
-    targets = Targets(labels)
+    targets = Targets(labels, power)
     linear = [kernel for kernel in kernels if not kernel.s]
     first = linear or kernels
     if not bool((targets.size > 1).any()) or len(grams) == len(kernels) == len(lambdas) == 1:
         lam = DEFAULT_LAMBDA if len(lambdas) > 1 else float(lambdas[0])
-        return 0, Trial(first[(len(first) - 1) // 2], lam, torch.inf)
+        return 0, Trial(first[(len(first) - 1) // 2], lam, torch.inf, power=power)
     trials = list[Trial]()
     for gram in grams:  # from the best λ of the features before
         trials.append(search(gram, targets, first, lambdas, trials[-1].lam if trials else None))
@@ -290,7 +305,7 @@ def expected_error(trial: Trial, gram: Tensor, labels: Tensor, half: Tensor, mor
     """Return the error of ``more`` times as many rows: each doubling changes it as much as from half of the rows."""
     if not half.numel() or int(labels[half].bincount().max()) < 2:
         return trial.error
-    less = Targets(labels[half])
+    less = Targets(labels[half], trial.power)
     before = search(gram[half][:, half], less, [trial.kernel], [trial.lam]).error
     return trial.error * min(trial.error / before, 1.0) ** min(log2(more), MAX_DOUBLINGS)
 
@@ -321,7 +336,7 @@ def search(
 
         errors = descend(error, len(lambdas), best, gram.size(0) <= GRID_ROWS)  # from the best λ of the kernel before
         best = least(errors)
-        trials[i] = Trial(kernels[i], float(lambdas[best]), errors[best], accuracies[best])
+        trials[i] = Trial(kernels[i], float(lambdas[best]), errors[best], accuracies[best], targets.power)
         return trials[i].error
 
     return trials[least(descend(best_of, len(kernels), middle(len(kernels))))]
@@ -404,13 +419,13 @@ def solve(
     Args:
         rows: φ, ``[n, width]``.
         labels: ``[n]``.
-        trial: kernel and λ.
+        trial: kernel, λ and class weights.
         chosen: rows whose leave-one-out scores are computed.
         ids: ids of the rows, for moments and landmarks; by default their positions.
         gram: returns the inner products of the rows, which are overwritten; by default :func:`all_products`.
         moments: cached sums over rows.
     """
-    kernel, lam, targets = trial.kernel, trial.lam, Targets(labels)
+    kernel, lam, targets = trial.kernel, trial.lam, Targets(labels, trial.power)
     count, anchors, lift = labels.numel(), None, None
     ids = torch.arange(count, device=labels.device) if ids is None else ids
     if not needs_gram(trial, *rows.shape):
@@ -458,14 +473,14 @@ def solve_sums(rows: Tensor, targets: Targets, chosen: Tensor, gram: Tensor, sum
         rows: φ of the chosen rows only.
         targets: of all rows.
         chosen: rows whose leave-one-out scores are computed.
-        gram: ``Σ n_c^-½ φφᵀ`` over all rows.
+        gram: ``Σ n_c^-p φφᵀ`` over all rows.
         sums: ``Σ φ`` over the rows of each class, ``[classes, width]``, classes ascending.
         lam: λ.
     """
     root = targets.root[chosen]
     p = rows.double() * root
     lower = factor(gram * targets.scale, lam)
-    weight = torch.cholesky_solve((sums * (targets.scale * targets.sizes.rsqrt())[:, None]).T, lower)
+    weight = torch.cholesky_solve((sums * (targets.scale * targets.factors)[:, None]).T, lower)
     leverage = torch.linalg.solve_triangular(lower, p.T, upper=False).square_().sum(0)
     t = targets.t[chosen]
     loo = (t - (t - p @ weight) / (1 - leverage)[:, None]) / root
@@ -483,7 +498,7 @@ def _solution(
 ) -> RidgeSolution:
     error, temperature = targets.error(loo, chosen), targets.temperature(loo, chosen)
     found = None if isnan(error) else error
-    return RidgeSolution(weight, targets.classes, lam, temperature, loo, found, kernel, anchors)
+    return RidgeSolution(weight, targets.classes, lam, temperature, loo, found, kernel, anchors, targets.power)
 
 
 class Nystrom:

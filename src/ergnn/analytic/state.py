@@ -90,16 +90,16 @@ class ClassStatistics(dict[int, Statistics]):
                 empty = Statistics(0, part[0] * 0, part[:0], part[0] * 0)
                 self[c] = self.get(c, empty).add(part, per_class)
 
-    def solve(self, lam: float, device: torch.device) -> RidgeSolution:
+    def solve(self, lam: float, device: torch.device, power: float = 0.5) -> RidgeSolution:
         """Solve for the ridge head of all rows added so far, with this approximation of their scatter.
 
         With ``P = [√(w_c n_c) μ_c, √w_c B_c]`` over the classes and ``D = λI + Σ w_c diag d_c``, it is
-        ``W = (PᵀP + D)⁻¹ Σ w_c n_c μ_c e_cᵀ``, where ``w_c ∝ n_c^-½`` as in :class:`Targets`. There are no rows to
+        ``W = (PᵀP + D)⁻¹ Σ w_c n_c μ_c e_cᵀ``, where ``w_c ∝ n_c^-p`` as in :class:`Targets`. There are no rows to
         leave out, so τ is :data:`DEFAULT_TEMPERATURE`.
         """
         classes, stored = torch.tensor(sorted(self), device=device), [self[c] for c in sorted(self)]
         sizes = torch.tensor([each.size for each in stored], dtype=torch.float64, device=device)
-        w = sizes.sum() / sizes.sqrt().sum() * sizes.rsqrt()
+        w = sizes.sum() / (sizes ** (1 - power)).sum() * sizes**-power
         parts, targets, d = [], [], torch.full_like(stored[0].mean, lam, dtype=torch.float64, device=device)
         for each, weight, own in zip(stored, w, (w * sizes).sqrt().diag(), strict=True):
             parts += [(weight * each.size).sqrt() * each.mean.to(d)[None], weight.sqrt() * each.directions.to(d)]
@@ -114,7 +114,7 @@ class ClassStatistics(dict[int, Statistics]):
         factor = torch.linalg.cholesky(gram)
         solved = p.T @ torch.cholesky_solve(t, factor) if dual else torch.cholesky_solve(p.T @ t, factor)
         return RidgeSolution(
-            solved / root[:, None], classes, lam, DEFAULT_TEMPERATURE, solved.new_empty(0, w.numel()), None
+            solved / root[:, None], classes, lam, DEFAULT_TEMPERATURE, solved.new_empty(0, w.numel()), None, power=power
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -268,6 +268,7 @@ class AnalyticState:
         lambdas: Sequence[float],
         kernels: Sequence[Kernel],
         plain: int,
+        power: float = 0.5,
     ) -> tuple[int, RidgeSolution] | None:
         """Solve for the head with the smallest leave-one-out error; return the index of its features and the head.
 
@@ -284,7 +285,7 @@ class AnalyticState:
             self.gram(each.name, ids[chosen], rows) if cached else products(rows, rows)
             for each, rows in zip(features, decide, strict=True)
         ]
-        best, trial = choose(grams, labels[chosen], kernels, lambdas, plain, ids[chosen], ids.numel())
+        best, trial = choose(grams, labels[chosen], kernels, lambdas, plain, ids[chosen], ids.numel(), power)
         name, rows = features[best].name, self.rows(features[best], ids)
         gram: Callable[[Tensor], Tensor] | None = None
         moments = None

@@ -51,10 +51,10 @@ class Scale:
         scale = 2.0 ** (round(STEPS_PER_OCTAVE * math.log2(deviation)) / STEPS_PER_OCTAVE)
         return cls(round(8 * float(moved.mean()) / scale) * scale / 8, scale, unit, missing)
 
-    def apply(self, values: np.ndarray) -> np.ndarray:
+    def apply(self, values: np.ndarray, clip: float = CLIP) -> np.ndarray:
         """Return the columns of some values, ``[n, 1]`` or ``[n, 2]``."""
         moved = _signed_log(values, self.unit) if self.unit else values
-        standardized = np.clip((moved - self.center) / self.scale, -CLIP, CLIP)
+        standardized = np.clip((moved - self.center) / self.scale, -clip, clip)
         absent = np.isnan(values)
         out = np.where(absent, 0.0, standardized)[:, None]
         return np.concatenate([out, absent[:, None]], 1) if self.missing else out

@@ -130,7 +130,8 @@ class SolvedLearner:
             each.keeps = len(chosen) < count  # else all rows are computed at once
         found = [each.fetch(decide, compute)[: len(chosen)] for each, compute in zip(cached, rows, strict=True)]
         grams = [products(each, each) for each in found]
-        best, trial = choose(grams, classes[chosen], head.kernels, head.lambdas, None, ids[chosen], count)
+        options = head.kernels, head.lambdas, None, ids[chosen], count, head.power
+        best, trial = choose(grams, classes[chosen], *options)
         phi, gram = cached[best].fetch(np.ones(len(nodes), bool), rows[best]), grams[best]
         head.chosen = head.maps.index(maps[best])
         known = None if len(chosen) < count else lambda _: gram
