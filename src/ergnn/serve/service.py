@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -49,6 +50,7 @@ class Service:
         self._live: LiveWatch | None = None
         self._compared: Future[None] | None = None
         self._answers, self._loads = ThreadPoolExecutor(2, "answer"), ThreadPoolExecutor(1, "load")
+        self._inspections = ThreadPoolExecutor(1, "inspect")  # takes longer than to load a version
         self._wake, self._swapping = asyncio.Event(), asyncio.Lock()
         self._writer = Writer(root, self.limits.tables, plugins, self.spool.learning_lock.fileno())
 
@@ -66,7 +68,8 @@ class Service:
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._writer.close()
             self._answers.shutdown(wait=False, cancel_futures=True)
-            self._loads.shutdown(wait=True, cancel_futures=True)
+            for threads in (self._loads, self._inspections):
+                threads.shutdown(wait=True, cancel_futures=True)
             self.spool.close()
 
     def without_paths(self, error: object) -> str:
@@ -101,8 +104,9 @@ class Service:
         number = self.served.number
         inspection = self.metrics.inspection
         if inspection is None or inspection["version"] != number:
-            inspection = self.metrics.inspection = await self.load(self.folder.inspect, number)
-            self._live = await self.load(self._start_watching, number)
+            inspect = partial(asyncio.get_running_loop().run_in_executor, self._inspections)
+            inspection = self.metrics.inspection = await inspect(self.folder.inspect, number)
+            self._live = await inspect(self._start_watching, number)
             self.metrics.live = self._live.summary
         return inspection
 
@@ -122,7 +126,7 @@ class Service:
             except Exception:
                 LOG.exception("nodes of a request could not be watched")
 
-        self._compared = self._loads.submit(work)
+        self._compared = self._inspections.submit(work)
 
     async def rollback(self, version: int | None) -> int:
         """Serve an older version; a running writer is not interrupted."""
@@ -174,7 +178,8 @@ class Service:
         while True:
             try:
                 await self.refresh()
-                await self.inspect()
+                if not self.spool.unfinished():
+                    await self.inspect()
                 self._trouble(READING, None)
             except ErgnnError as error:
                 self._trouble(READING, error)
