@@ -30,6 +30,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from multiprocessing import Process
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -109,13 +110,9 @@ def measure_stream(args: argparse.Namespace) -> Iterator[Row]:
     for task in make_stream(graph, train, 1):
         new = task.train.numel()
         labeled += new
-        taken = seconds(lambda task=task: learner.observe(task), 1, 0)
-        yield Row(
-            f"update {task.id + 1} of 5: {new:,} labels",
-            taken,
-            "s",
-            floor(cast(Any, learner.method), graph, labeled, new),
-        )
+        taken = seconds(partial(learner.observe, task), 1, 0)
+        head = cast(Any, learner.method)
+        yield Row(f"update {task.id + 1} of 5: {new:,} labels", taken, "s", floor(head, graph, labeled, new))
     yield Row("peak memory", peak_gb(), "GB")
     joint = Learner("gcn", "joint", head="growing", backbone_options={"hidden": 64})
     (task,) = make_stream(graph, train, 5)
@@ -244,7 +241,7 @@ def measure_solves(labels: int, columns: int) -> dict[str, float]:
     graph, train = labeled_graph(labels * 5 // 4, labels * 5, columns, 10, labels + more)
     head = AnalyticHead()
     for name, nodes in (("first solve", train[:labels]), ("1 % more labels", train[labels:])):
-        out[name] = seconds(lambda some=nodes: head.learn(graph, some, graph.y[some]), 1, 0)
+        out[name] = seconds(partial(head.learn, graph, nodes, graph.y[nodes]), 1, 0)
         out[f"floor of {name}"] = floor(head, graph, head.state.nodes.numel(), nodes.numel())
     return {**out, "peak memory": peak_gb()}
 
