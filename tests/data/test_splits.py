@@ -111,12 +111,12 @@ def test_given_takes_ids_lists_arrays_and_masks() -> None:
 @pytest.mark.parametrize(
     ("train", "val", "test", "message"),
     [
-        ([0, 6], [1], [2], "train contains node 6; nodes are 0 to 5"),
-        ([0], [-1], [2], "val contains node -1; nodes are 0 to 5"),
+        ([0, 6], [1], [2], "train: nodes contains 6; nodes are 0 to 5"),
+        ([0], [-1], [2], "val: nodes contains -1; nodes are 0 to 5"),
         ([0, 0], [1], [2], "train contains node 0 more than once"),
         ([0, 1], [2], [3, 1], r"train and test overlap in 1 node\(s\), the first is node 1"),
-        ([0.5], [1], [2], "node ids must be integers"),
-        ([True, False], [1], [2], "a mask has 2 entries; the graph has 6 nodes"),
+        ([0.5], [1], [2], "train: nodes must be a vector of node ids.* got torch.float64"),
+        ([True, False], [1], [2], "train: .* a mask of 6 entries; got torch.bool"),
     ],
 )
 def test_given_rejects_invalid_ids(train, val, test, message: str) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import weakref
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -259,19 +260,39 @@ def test_predictions_require_a_learned_task_and_existing_nodes(stream: TaskStrea
     with pytest.raises(InputError, match="not observed a task"):
         Learner("sgc").predict(torch.tensor([0]), 0)
     learner = Learner("sgc", epochs=1).observe(stream[0])
-    with pytest.raises(InputError, match="requires the task"):
+    with pytest.raises(InputError, match="needs the task of the nodes: pass its number, from task=0 to task=0"):
         learner.predict(torch.tensor([0]))
     for number in (1, -1):
         with pytest.raises(InputError, match=f"task number {number} has not been learned"):
             learner.predict(torch.tensor([0]), number)
     for node in (-1, 60):
-        with pytest.raises(InputError, match="node ids must be 0 to 59"):
+        with pytest.raises(InputError, match=f"nodes contains {node}; nodes are 0 to 59"):
             learner.predict(torch.tensor([0, node]), 0)
-    for nodes in (torch.tensor(3), torch.tensor([0.5]), torch.tensor([True]), [1, 2]):
+    for nodes in (torch.tensor(3), torch.tensor([0.5]), torch.tensor([True]), ["a"], "ab"):
         with pytest.raises(InputError, match="vector of node ids"):
             learner.predict(nodes, 0)
     with pytest.raises(UnknownNameError, match="test, train, val"):
         learner.evaluate(stream[0], "holdout")
+
+
+@pytest.mark.parametrize("form", [list, tuple, lambda ids: ids.numpy(), lambda ids: torch.isin(torch.arange(60), ids)])
+def test_nodes_may_come_in_any_form(stream: TaskStream, form: Callable[[torch.Tensor], object]):
+    ids = stream[0].test.sort().values
+    learner = Learner(method="analytic", head="growing").observe(stream[0])
+    assert torch.equal(learner.predict_proba(form(ids)), learner.predict_proba(ids))
+    assert torch.equal(learner.suggest(2, form(ids)), learner.suggest(2, ids))
+    assert learner.predict([]).shape == (0,)
+    for node in (int(ids[0]), ids[0], ids.numpy()[0]):
+        assert torch.equal(learner.explain(node).scores, learner.explain(int(ids[0])).scores)
+    for call, text in {
+        lambda: learner.explain([1]): r"explain: nodes must be a vector of node ids.* of shape \(1, 1\)",
+        lambda: learner.suggest(1, [60]): "suggest: nodes contains 60; nodes are 0 to 59",
+        lambda: learner.suggest(0): "count is 0; it must be 1 or more",
+        lambda: learner.observe(stream): "observe: a TaskStream; a task of a TaskStream is required, such as stream",
+        lambda: learner.predict([1], "a"): "task number 'a' has not been learned",
+    }.items():
+        with pytest.raises(InputError, match=text):
+            call()
 
 
 def test_a_graph_on_another_device_is_moved_once(stream: TaskStream):

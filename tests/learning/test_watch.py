@@ -124,6 +124,17 @@ def test_a_model_that_is_too_confident_is_calibrated() -> None:
     assert sum(row[2] for row in found["bins"]) == 2000
 
 
+@pytest.mark.parametrize("rows", [12, 200])
+def test_without_a_finite_optimum_there_is_no_temperature(rows: int) -> None:
+    p, y = drawn(rows, 3.0)
+    found = calibration((p, p.argmax(1)), (p, y))
+    assert (found["temperature"], found["ece_calibrated"], found["val"]) == (None, None, rows)
+    if rows < 30:
+        assert calibration((p, y), (p, y))["temperature"] is None
+    else:
+        assert calibration((p, y), (p, y))["temperature"] == fit_temperature(p, y) < 1
+
+
 def test_the_calibration_error_by_hand() -> None:
     p = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.45, 0.55]])
     error, bins = expected_calibration_error(p, np.array([0, 1, 1, 1]), bins=2)

@@ -106,5 +106,5 @@ def test_a_label_of_another_task_is_refused(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["shared", "per-task"])
 def test_only_a_growing_head_supports_unknown_tasks(kind: str) -> None:
-    with pytest.raises(InputError, match="requires the task"):
+    with pytest.raises(InputError, match="needs the task of the nodes"):
         policy(kind, [(0, 1)])[0].columns(None, CPU)

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ergnn.config.errors import InputError, check_at_least
+from ergnn.config.errors import InputError, check_at_least, truncate
 from ergnn.data.graph import UNLABELED, Split
 
 
@@ -179,14 +180,32 @@ def parse_sizes(text: str) -> Sizes | None:
 
 def given(train: Any, val: Any, test: Any, *, num_nodes: int) -> Split:
     """Create a checked split from node ids or boolean masks (tensors, arrays or lists)."""
-    parts = [torch.as_tensor(part) for part in (train, val, test)]
-    for i, ids in enumerate(parts):
-        if ids.dtype == torch.bool and ids.numel() != num_nodes:
-            raise InputError(f"a mask has {ids.numel()} entries; the graph has {num_nodes} nodes")
-        if ids.is_floating_point() and ids.numel():
-            raise InputError(f"node ids must be integers or a boolean mask; got {ids.dtype}")
-        parts[i] = ids.nonzero().flatten() if ids.dtype == torch.bool else ids.long()
-    return check_split(Split(*parts), num_nodes)
+    parts = zip(("train", "val", "test"), (train, val, test), strict=True)
+    return check_split(Split(*(node_ids(part, num_nodes, name) for name, part in parts)), num_nodes)
+
+
+def as_tensor(values: Any) -> Tensor:
+    """Convert numbers, or lists or arrays of them, to a tensor."""
+    return torch.as_tensor(values if isinstance(values, Tensor) else np.asarray(values))
+
+
+def node_ids(nodes: Any, count: int, what: str) -> Tensor:
+    """Return checked ids, from a vector of ids or a mask of ``count`` nodes; all of them for None."""
+    if nodes is None:
+        return torch.arange(count)
+    try:
+        ids = as_tensor(nodes) if len(nodes) else torch.empty(0, dtype=torch.long)
+    except TypeError:  # text, or one number
+        ids = torch.empty(())
+    if ids.dtype == torch.bool and ids.shape == (count,):
+        return ids.nonzero().flatten()
+    if ids.dim() != 1 or ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex():
+        got = f"{ids.dtype} of shape {tuple(ids.shape)}" if ids.dim() else truncate(nodes)
+        raise InputError(f"{what}: nodes must be a vector of node ids, or a mask of {count} entries; got {got}")
+    wrong = ids[(ids < 0) | (ids >= count)]
+    if wrong.numel():
+        raise InputError(f"{what}: nodes contains {int(wrong[0])}; nodes are 0 to {count - 1}")
+    return ids.long()
 
 
 def check_split(split: Split, num_nodes: int, name: str = "split") -> Split:

@@ -13,11 +13,12 @@ from torch.utils._pytree import tree_map_only
 
 from ergnn.analytic import AnalyticHead
 from ergnn.analytic import explain as effects
-from ergnn.config.errors import InputError, check_choice
+from ergnn.config.errors import InputError, check_at_least, check_choice
 from ergnn.config.learner_config import LearnerConfig
 from ergnn.config.registry import name_of
 from ergnn.data.graph import Graph
 from ergnn.data.hashing import seeded
+from ergnn.data.splits import as_tensor, node_ids
 from ergnn.data.stream import Task
 from ergnn.engine.cache import Cache
 from ergnn.engine.hardware import find_device, use_threads
@@ -95,6 +96,8 @@ class Learner:
             resume: ``state_dict`` of a :class:`~ergnn.engine.training.TaskProgress`, which callbacks receive after
                 each epoch; the result is the same bit for bit as without the interruption.
         """
+        if not isinstance(task, Task):
+            raise InputError(f"observe: a {type(task).__name__}; a task of a TaskStream is required, such as stream[0]")
         with use_threads(self.threads, task.graph):
             observe_together([self], [task], callbacks, resume=resume)
         return self
@@ -112,28 +115,25 @@ class Learner:
         self.method.remap_nodes(mapping)
         self.set_graph(None)
 
-    def forget_nodes(self, nodes: Tensor) -> int:
+    def forget_nodes(self, nodes: Any) -> int:
         """Remove nodes from the method's memory, and return the number removed; parameters do not change."""
-        return self.method.forget_nodes(nodes)
+        return self.method.forget_nodes(as_tensor(nodes))
 
     @property
     def num_tasks(self) -> int:
         """Number of learned tasks."""
         return len(self.history)
 
-    def predict_proba(self, nodes: Tensor, task: int | None = None, graph: Graph | None = None) -> Tensor:
+    def predict_proba(self, nodes: Any, task: int | None = None, graph: Graph | None = None) -> Tensor:
         """Return probabilities ``[n, classes]``, with columns as in :meth:`classes`.
 
         Args:
+            nodes: node ids or a mask, as a tensor, an array, a list or a range.
             task: number of the task of the nodes; optional with ``head="growing"``.
             graph: graph of the nodes; by default that of the latest task.
         """
         graph = self._ready(graph)
-        if not isinstance(nodes, Tensor) or nodes.dim() != 1 or nodes.is_floating_point() or nodes.dtype == torch.bool:
-            raise InputError("predict: nodes must be a vector of node ids (a 1-d integer tensor)")
-        if nodes.numel() and not 0 <= int(nodes.min()) <= int(nodes.max()) < graph.num_nodes:
-            raise InputError(f"predict: node ids must be 0 to {graph.num_nodes - 1}; got {nodes.tolist()[:5]}…")
-        classes, nodes = self.classes(task), nodes.to(self.device)
+        classes, nodes = self.classes(task), node_ids(nodes, graph.num_nodes, "predict").to(self.device)
         if not nodes.numel():
             return torch.empty(0, classes.numel(), device=self.device)
         scorer = self.method.scorer(self, graph, task)
@@ -146,14 +146,14 @@ class Learner:
         """Return the class of each column of :meth:`predict_proba`."""
         if not self.heads.classes:
             raise InputError(NOTHING_YET)
-        if task is not None and not 0 <= task < len(self.heads.classes):
+        if task is not None and task not in range(len(self.heads.classes)):
             raise InputError(
-                f"task number {task} has not been learned; {len(self.heads.classes)} task(s) have, numbered from 0"
+                f"task number {task!r} has not been learned; {len(self.heads.classes)} task(s) have, numbered from 0"
             )
         return self.heads.columns(task, self.device)[1]
 
-    def predict(self, nodes: Tensor, task: int | None = None, graph: Graph | None = None) -> Tensor:
-        """Return the most probable class of each node."""
+    def predict(self, nodes: Any, task: int | None = None, graph: Graph | None = None) -> Tensor:
+        """Return the most probable class of each node; arguments as in :meth:`predict_proba`."""
         return self.classes(task)[self.predict_proba(nodes, task, graph).argmax(1)]
 
     def evaluate(self, task: Task, split: str = "test", *, task_known: bool | None = None) -> float:
@@ -179,25 +179,23 @@ class Learner:
         :meth:`suggest`.
         """
         graph, head, known = self._effects(graph)
-        if not 0 <= node < graph.num_nodes:
-            raise InputError(f"explain: node is {node}; it must be 0 to {graph.num_nodes - 1}")
-        return effects.explain(known, head.rows(graph, torch.tensor([node], device=graph.device)))[0]
+        nodes = node_ids([node], graph.num_nodes, "explain").to(graph.device)
+        return effects.explain(known, head.rows(graph, nodes))[0]
 
     def audit(self, graph: Graph | None = None) -> effects.Doubts:
         """Return, for each training label, its probability under the head without it, and the class it would get."""
         return effects.doubts(self._effects(graph)[2])
 
-    def suggest(
-        self, count: int, among: Tensor | None = None, by: str = "variance", graph: Graph | None = None
-    ) -> Tensor:
+    def suggest(self, count: int, among: Any = None, by: str = "variance", graph: Graph | None = None) -> Tensor:
         """Return nodes whose labels would help most, best first; see :func:`ergnn.analytic.explain.choose`.
 
         Args:
-            among: candidates; by default all nodes of the graph. Training nodes are left out.
+            among: candidates, ids or a mask; by default all nodes of the graph. Training nodes are left out.
             by: ``variance``, ``margin`` or ``random``.
         """
         graph, head, known = self._effects(graph)
-        nodes = torch.arange(graph.num_nodes, device=graph.device) if among is None else among.to(graph.device).unique()
+        check_at_least(1, count=count)
+        nodes = node_ids(among, graph.num_nodes, "suggest").to(graph.device).unique()
         nodes = nodes[~torch.isin(nodes, known.nodes)]
         if not nodes.numel():
             raise InputError("suggest: all of the nodes have a label; nothing is left to label")

@@ -37,6 +37,8 @@ SMALLEST = 1e-12
 RATE = 0.05
 """Share of nodes of known classes that are reported as unknown."""
 NUM_HOPS = 2
+MIN_VAL = 30
+"""Validation nodes that a temperature is fitted to, at least."""
 
 
 @dataclass(frozen=True)
@@ -183,11 +185,14 @@ def expected_calibration_error(probabilities: Array, labels: Array, bins: int = 
 def calibration(val: tuple[Array, Array], test: tuple[Array, Array]) -> dict[str, Any]:
     """Temperature on validation nodes, and calibration error on test nodes without and with it.
 
-    ``val`` and ``test`` are the probabilities of the nodes and the columns of their classes.
+    ``val`` and ``test`` are the probabilities of the nodes and the columns of their classes. The temperature is None if
+    validation nodes are few, or are all predicted right: their likelihood then grows with τ without end.
     """
-    temperature = fit_temperature(*val)
     error, bins = expected_calibration_error(*test)
-    calibrated = expected_calibration_error(apply_temperature(test[0], temperature), test[1])[0]
+    temperature = calibrated = None
+    if len(val[1]) >= MIN_VAL and (val[0].argmax(1) != val[1]).any():
+        temperature = fit_temperature(*val)
+        calibrated = expected_calibration_error(apply_temperature(test[0], temperature), test[1])[0]
     return {
         "temperature": temperature,
         "ece": error,

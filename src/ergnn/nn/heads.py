@@ -76,7 +76,10 @@ class HeadPolicy:
         elif task is not None:
             pairs = list(enumerate(self.classes[task]))
         else:
-            raise InputError(f"head {self.kind!r} requires the task of the nodes; use head='growing' if it is unknown")
+            raise InputError(
+                f"head {self.kind!r} needs the task of the nodes: pass its number, from task=0 to "
+                f"task={len(self.classes) - 1}; use head='growing' if it is unknown"
+            )
         columns, labels = torch.tensor(pairs, device=device).T
         return columns, labels
 

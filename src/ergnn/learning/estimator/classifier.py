@@ -21,6 +21,7 @@ from torch import Tensor
 from ergnn.config.errors import InputError
 from ergnn.config.learner_config import TASK_UNKNOWN, LearnerConfig
 from ergnn.data.graph import UNLABELED, Graph, check_homogeneous, csr_tensor, pyg_values, warn_one_way
+from ergnn.data.splits import as_tensor, node_ids
 from ergnn.data.stream import Task
 from ergnn.learning.callbacks import Callback
 from ergnn.learning.evaluation import misleading
@@ -142,7 +143,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self, "learner_")
         graph, nodes, _ = self._read(X, nodes, "predict", reset=False)
-        return self._probabilities(graph, _nodes_of(nodes, graph.num_nodes, "predict"), task)
+        return self._probabilities(graph, node_ids(nodes, graph.num_nodes, "predict"), task)
 
     def predict(self, X: Any, nodes: Any = None, task: int | None = None) -> np.ndarray:
         """Predict the most probable label of each node; arguments as in :meth:`predict_proba`."""
@@ -253,7 +254,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         has_labels = bool((labels != UNLABELED).any())
         if has_labels and nodes is None:
             nodes, y = labels != UNLABELED if y is None else y, None
-        chosen = _nodes_of(nodes, graph.num_nodes, what)
+        chosen = node_ids(nodes, graph.num_nodes, what)
         unique, count = chosen.unique(return_counts=True)
         if not chosen.numel():
             raise InputError(f"{what}: nodes is empty")
@@ -322,12 +323,8 @@ def _split_tuple(X: Any) -> tuple[Any, Tensor, Tensor | None]:
         raise InputError(
             f"X is a tuple of {len(X)}; a graph as a tuple is (X, edge_index) or (X, edge_index, edge_weight)"
         )
-    edges, *weight = map(_tensor, X[1:])
+    edges, *weight = map(as_tensor, X[1:])
     return X[0], edges, weight[0].float() if weight else None
-
-
-def _tensor(values: Any) -> Tensor:
-    return torch.as_tensor(values if isinstance(values, Tensor) else np.asarray(values))
 
 
 def _make_graph(x: Any, edge_index: Tensor, edge_weight: Tensor | None, labels: Tensor | None = None) -> Graph:
@@ -341,21 +338,3 @@ def _make_graph(x: Any, edge_index: Tensor, edge_weight: Tensor | None, labels: 
     y = torch.full((x.size(0),), UNLABELED, device=x.device) if labels is None else labels
     weight = None if edge_weight is None else edge_weight.to(x.device)
     return Graph(x, edge_index.to(x.device, torch.long), y, edge_weight=weight).validate()
-
-
-def _nodes_of(nodes: Any, count: int, what: str) -> Tensor:
-    """Return checked node ids, from a vector of ids or a boolean mask; all of ``count`` nodes for None."""
-    if nodes is None:
-        return torch.arange(count)
-    ids = _tensor(nodes).cpu()
-    if ids.dtype == torch.bool and ids.shape == (count,):
-        return ids.nonzero().flatten()
-    if ids.dim() != 1 or ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex():
-        raise InputError(
-            f"{what}: nodes must be a vector of node ids, or a mask of {count} entries; "
-            f"got {ids.dtype} of shape {tuple(ids.shape)}"
-        )
-    wrong = ids[(ids < 0) | (ids >= count)]
-    if wrong.numel():
-        raise InputError(f"{what}: nodes contains {int(wrong[0])}; nodes are 0 to {count - 1}")
-    return ids.long()
