@@ -142,7 +142,7 @@ def test_without_x_features_follow_from_the_edges() -> None:
 def test_from_pyg_names_what_is_missing(key: str) -> None:
     data = Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
     data[key] = None
-    with pytest.raises(InputError, match=f"mine: the PyG Data has no '{key}'"):
+    with pytest.raises(InputError, match=f"mine: a Data without '{key}'; a PyG Data with edge_index and y is needed"):
         Graph.from_pyg(data, "mine")
 
 

@@ -26,7 +26,7 @@ REFUSED: list[tuple[str, Callable[[LearnerFolder], object], str]] = [
     ("class", lambda f: list(f.predict(["n1"], classes=["c9"])), "class 'c9' has not been learned; these have: c0, c1"),
     ("forget", lambda f: f.forget(["nobody"]), "node 'nobody' is not in the graph"),
     ("forget nobody", lambda f: f.forget([]), "nothing to forget"),
-    ("update", lambda f: f.snapshot().classes_of(5), "update 6 has not been observed; 2 have"),
+    ("update", lambda f: f.snapshot().classes_of(5), "update 6 has not been observed; updates are 1 to 2"),
 ]
 
 

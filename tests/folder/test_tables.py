@@ -190,7 +190,7 @@ def test_versions_and_ratings_are_classes_and_new_ones_are_announced(tmp_path: P
     ids = [f"n{i}" for i in range(40)]
     folder = LearnerFolder.create(tmp_path / "f", Settings())
     first = folder.observe(NodeTable(ids, ["gold", "silver", "1.5", "2.5"] * 10, features=rng.random((40, 30))))
-    assert first["notes"] == []
+    assert first["notes"] == ["there are no edges: nodes are predicted from their columns alone"]
     labels = ["golld", "zinc", "zinc", "3.5", "Silver", None]
     nodes = NodeTable([f"m{i}" for i in range(6)], labels, features=rng.random((6, 30)))
     path = tmp_path / "edges.csv"
@@ -227,4 +227,5 @@ def test_mistakes_in_a_first_update_are_named(tmp_path: Path) -> None:
     record = first_update(tmp_path / "d", [f"a{i},yes,{c}" for i, c in enumerate(cities)])
     assert record["notes"] == ["there is one class only, so that every node is predicted to be of it"]
     record = first_update(tmp_path / "e", [f"a{i},k{i},{c}" for i, c in enumerate(cities)])
-    assert record["notes"][10] == "30 more classes have one labeled node and cannot be scored"
+    only = "40 classes ('k0', 'k1', 'k10', …) have one labeled node each and cannot be scored"
+    assert record["notes"][0] == f"{only}; are the labels numbers to predict, or ids?"

@@ -177,4 +177,4 @@ def test_what_cannot_be_explained_is_said(command: str, tmp_path: Path, capsys: 
             full, "--among" if command == "suggest" else "--nodes", str(ids)
         )
     if command == "suggest":
-        assert "unknown by 'best'" in error(full, "--by", "best")
+        assert "unknown rule 'best'" in error(full, "--by", "best")

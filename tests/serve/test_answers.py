@@ -176,7 +176,7 @@ def test_explanations_are_those_of_the_folder(solved: LearnerFolder) -> None:
         for path, message in {
             "/explain?id=nobody": "node 'nobody' is not in the graph",
             "/explain": "id: Field required",
-            "/suggest?by=best": "unknown by 'best'",
+            "/suggest?by=best": "unknown rule 'best'",
         }.items():
             refused = client.get(path)
             assert refused.status_code == 422

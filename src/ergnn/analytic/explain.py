@@ -378,7 +378,7 @@ def choose(effects: LabelEffects, rows: Tensor, count: int, by: str = "variance"
         by: ``variance`` as in :func:`spread_out`, ``margin`` for the smallest difference of the two largest
             probabilities, ``random`` for a fixed random order.
     """
-    check_choice("by", by, BY)
+    check_choice("rule", by, BY)
     if by == "random":
         return torch.randperm(rows.size(0), generator=torch.Generator().manual_seed(0))[:count].tolist()
     if by == "variance":

@@ -147,6 +147,7 @@ def _folder(commands: Any) -> None:
     options = [*field_options(Settings), *field_options(LearnerConfig)]
     add_options(parser, [replace(o, default=TASK_UNKNOWN.get(o.name, o.default)) for o in options], FIXED)
     parser.default_method = TASK_UNKNOWN["method"]
+    add_columns(parser)
 
     parser = _add(commands, "verify", "folder.verify_command", "check a certificate of `ergnn forget` again")
     parser.add_argument("certificate", metavar="FILE.json", help="the certificate")
@@ -194,7 +195,7 @@ def _observe(commands: Any) -> None:
 
 def add_columns(parser: argparse.ArgumentParser) -> None:
     """Add options for the names of columns; see :class:`ergnn.data.tables.Columns`."""
-    group = parser.add_argument_group("columns of the files")
+    group = parser.add_argument_group("columns of the files", "those of init and of the first observe are remembered")
     for name in NAMED_COLUMNS:
         option(group, f"--{name}-column", "NAME", f"name of the {name} column (default: {name})")
     text = "names or patterns of the feature columns, e.g. 'x_*' (default: features or feature_*, or all others)"

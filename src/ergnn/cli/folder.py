@@ -9,6 +9,7 @@ import shlex
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
@@ -17,8 +18,8 @@ from ergnn.cli import texts
 from ergnn.cli.arguments import MAX_ROWS, NAMED_COLUMNS
 from ergnn.cli.options import given, refuse_unused
 from ergnn.cli.output import output, print_json, progress_bar, write_rows
-from ergnn.config.errors import InputError
-from ergnn.data.tables import Columns, EdgeTable, Limits, NodeTable, read_edges, read_graph, read_nodes
+from ergnn.config.errors import InputError, did_you_mean
+from ergnn.data.tables import Columns, EdgeTable, NodeTable, read_graph, read_nodes, read_tables
 from ergnn.folder import LearnerFolder, Settings, page, why
 
 UNKNOWN = {True: "yes", False: "no", None: ""}
@@ -34,32 +35,35 @@ def folder_of(args: argparse.Namespace) -> LearnerFolder:
     return LearnerFolder(args.folder)
 
 
-def read_tables(args: argparse.Namespace, limits: Limits) -> tuple[NodeTable | None, EdgeTable | None]:
-    """Read nodes and edges from the files of the options, with the columns that the options name."""
-    named = {name: getattr(args, f"{name}_column") for name in NAMED_COLUMNS}
-    more = {"features": args.feature_columns, "ignore": args.ignore_column, "keep_na_labels": args.keep_na_labels}
-    columns = Columns(**named, **more)
-    nodes, edges, graph = (getattr(args, name, None) for name in ("nodes", "edges", "graph"))
+def told_columns(args: argparse.Namespace) -> Columns:
+    """Return the columns that the options name; the options are removed."""
+    options = vars(args)
+    named = {name: options.pop(f"{name}_column") for name in NAMED_COLUMNS}
+    more = {"features": "feature_columns", "ignore": "ignore_column", "keep_na_labels": "keep_na_labels"}
+    return Columns(**named, **{name: options.pop(dest) for name, dest in more.items()})
+
+
+def tables_of(args: argparse.Namespace, folder: LearnerFolder) -> tuple[Columns, NodeTable | None, EdgeTable | None]:
+    """Read nodes and edges from the files of the options; also return the columns that the options name."""
+    columns, limits = (told := told_columns(args)).recall(folder.columns.told()), folder.settings.limits
+    nodes, edges, graph = (getattr(args, name, None) or None for name in ("nodes", "edges", "graph"))
     if graph and (nodes or edges):
         raise InputError("--graph is one file with nodes and edges; it excludes --nodes and --edges")
-    if graph:
-        return read_graph(graph, columns=columns, limits=limits)
-    return (
-        read_nodes(nodes, columns=columns, limits=limits) if nodes else None,
-        read_edges(edges, columns=columns, limits=limits) if edges else None,
-    )
+    tables = read_graph(graph, columns=columns, limits=limits) if graph else read_tables(nodes, edges, columns, limits)
+    return told, *tables
 
 
 def _read_ids(args: argparse.Namespace, folder: LearnerFolder) -> list[str] | None:
-    nodes, _ = read_tables(args, folder.settings.limits)
+    _, nodes, _ = tables_of(args, folder)
     return None if nodes is None else [str(name) for name in nodes.ids]
 
 
 def init_command(args: argparse.Namespace) -> None:
+    columns = told_columns(args)
     options = given(args, {"command", "hint", "folder", "plugins"})
     settings = Settings.from_settings(options)
     refuse_unused(options, settings.config)
-    LearnerFolder.create(args.folder, settings)
+    LearnerFolder.create(args.folder, settings, columns)
     print(f"{args.folder}: created; add nodes, edges and labels with `ergnn observe {shlex.quote(args.folder)} …`")
 
 
@@ -71,7 +75,10 @@ def verify_command(args: argparse.Namespace) -> int:
 
 
 def export_command(args: argparse.Namespace) -> None:
-    form = args.format or {".onnx": "onnx", ".pt2": "torch"}.get(Path(args.out).suffix, "safetensors")
+    suffix, forms = Path(args.out).suffix, {".onnx": "onnx", ".pt2": "torch", ".safetensors": "safetensors"}
+    if suffix not in forms and (guess := did_you_mean(suffix, forms)):
+        raise InputError(f"{args.out}: unknown suffix {suffix}{guess}; known are {', '.join(forms)}")
+    form = args.format or forms.get(suffix, "safetensors")
     for path in LearnerFolder(args.folder).export(args.out, format=form, graph=args.graph, version=args.version):
         print(f"{path}: {path.stat().st_size:,} bytes")
 
@@ -99,11 +106,12 @@ def observe_command(args: argparse.Namespace) -> None:
         raise InputError("--resume uses the files already stored in the folder; omit --nodes, --edges and --graph")
     if not args.resume and not with_files:
         raise InputError("no input files; use --nodes and --edges, or --graph, or --resume")
-    tables = read_tables(args, folder.settings.limits)
+    columns, *tables = tables_of(args, folder)
     with folder.snapshot() as snapshot:
         epochs = snapshot.learner.epochs  # None: one solve, no epochs to count
     with progress_bar("solving" if epochs is None else "learning", epochs, enabled=not args.quiet) as advance:
-        learn = folder.resume if args.resume else partial(folder.observe, *tables, name=args.task_name or "")
+        observe = partial(folder.observe, *tables, name=args.task_name or "", columns=columns)
+        learn = folder.resume if args.resume else observe
         on_epoch = None if advance is None else partial(advance, 1)
         record = learn(checkpoint_seconds=args.checkpoint_seconds, on_epoch=on_epoch)
     if record is None:
@@ -141,7 +149,7 @@ def forget_command(args: argparse.Namespace) -> None:
     folder = folder_of(args)
     ids: Sequence[str] = []
     if args.nodes:
-        columns = Columns(id=args.id_column, features=[])
+        columns = replace(Columns(id=args.id_column).recall(folder.columns.told()), features=[])
         ids = list(read_nodes(args.nodes, columns=columns, limits=folder.settings.limits).ids)
     elif not args.purge:
         raise InputError("no nodes are given; use --nodes, or --purge for nodes that were forgotten before")
@@ -154,7 +162,7 @@ def forget_command(args: argparse.Namespace) -> None:
 
 def predict_command(args: argparse.Namespace) -> None:
     folder = folder_of(args)
-    nodes, edges = read_tables(args, folder.settings.limits)
+    _, nodes, edges = tables_of(args, folder)
     assert nodes is not None
     classes = args.classes
     if args.update is not None:

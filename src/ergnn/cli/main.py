@@ -43,9 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def make_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
     """Build the parser of all commands; the first of the given words must be one of them."""
-    parser = argparse.ArgumentParser(
-        prog="ergnn", allow_abbrev=False, description="Continual learning for graph neural networks."
-    )
+    parser = CommandParser(prog="ergnn", description="Continual learning for graph neural networks.")
     parser.add_argument("--version", action="version", version=f"ergnn {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=CommandParser)
     add_commands(commands)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Container, Iterable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from ergnn.config.errors import InputError, did_you_mean
 from ergnn.config.learner_config import LearnerConfig
@@ -101,6 +101,10 @@ class CommandParser(argparse.ArgumentParser):
             if flag.startswith("--") and name in METHODS.option_names():
                 raise METHODS.unknown_option(method, name)
         return parsed, self._refuse(unknown)
+
+    def error(self, message: str) -> NoReturn:
+        """Say in one line what is wrong with the arguments."""
+        raise InputError(f"{message}; `{self.prog} --help` lists the options")
 
     def _refuse(self, unknown: list[str]) -> list[str]:
         """Raise an error for the first unknown option, with the option that it is close to."""

@@ -148,12 +148,19 @@ class Graph:
         check_homogeneous(data, name)
         for key in ("edge_index", "y"):
             if getattr(data, key, None) is None:
-                raise InputError(f"{name}: the PyG Data has no {key!r}; edge_index and y are needed")
+                raise InputError(
+                    f"{name}: a {type(data).__name__} without {key!r}; a PyG Data with edge_index and y is needed"
+                )
         x, y, weight = pyg_values(data, name)
         assert y is not None
-        masks = [getattr(data, f"{part}_mask", None) for part in ("train", "val", "test")]
-        vectors = [mask for mask in masks if mask is not None and mask.dim() == 1]
+        parts = ("train", "val", "test")
+        masks = [mask for part in parts if (mask := getattr(data, f"{part}_mask", None)) is not None]
+        vectors = [mask for mask in masks if mask.dim() == 1]
         split = Split(*(mask.nonzero().flatten() for mask in vectors)) if len(vectors) == 3 else None
+        if masks and split is None:
+            shapes = ", ".join(str(list(mask.shape)) for mask in masks)
+            text = f"{name}: masks of shape {shapes} are not read; one vector each for train, val and test is needed"
+            warnings.warn(text, UserWarning, stacklevel=2)
         graph = cls(x, data.edge_index.long(), y, name=name, public_split=split, edge_weight=weight).validate()
         labeled = y[y != UNLABELED]
         if labeled.numel() and int(labeled.min()) > 0:
@@ -303,6 +310,10 @@ def pyg_values(data: Any, name: str, warn: bool = True) -> tuple[Tensor, Tensor 
     are refused.
     """
     x, y, weight = data.x, data.y, getattr(data, "edge_weight", None)
+    if data.edge_index.is_floating_point() or data.edge_index.dtype == torch.bool:
+        raise InputError(f"{name}: edge_index is {data.edge_index.dtype}; node ids are integers")
+    if x is not None and x.dim() != 2:
+        raise InputError(f"{name}: x has shape {list(x.shape)}; one row per node, [nodes, features], is needed")
     weight = weight if weight is None or weight.is_floating_point() else weight.float()
     if x is None or not x.size(1):
         if warn:

@@ -78,7 +78,7 @@ def verify_certificate(snapshot: Snapshot, path: Path) -> dict[str, str | None]:
     rows = connection.execute("SELECT details FROM log WHERE action = 'purge'")
     known = genuine and any(certificate["digest"] in details for (details,) in rows)
     stored = {name for (name,) in connection.execute("SELECT id FROM nodes")}
-    ids = {"the database": stored, "the spool": spooled_ids(snapshot.root)}
+    ids = {"the database": stored, "the spool": spooled_ids(snapshot.root, snapshot.version.columns)}
     there = [place for place, names in ids.items() if any(_hash(salt, name) in removed for name in names)]
     older = [number for number in database.kept_versions(connection) if number < after]
     damage = database.check_database(connection)

@@ -28,6 +28,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 from ergnn.config.errors import BusyError, ErgnnError, FolderError, similar_file
+from ergnn.data.tables.columns import Columns
 
 APPLICATION_ID = 0x65726E6E
 """``ernn`` in ASCII, which identifies a learner's database."""
@@ -317,6 +318,12 @@ class Version:
     classes: int = 0
     updates: int = 0
     state: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> Columns:
+        """The names of columns that a folder remembers."""
+        with reading_values("the names of columns"):
+            return Columns().recall(self.state.get("names", {}))
 
 
 def current_version(connection: sqlite3.Connection) -> tuple[int, int]:

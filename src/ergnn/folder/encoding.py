@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ergnn.analytic.inputs import FEW_COLUMNS
-from ergnn.config.errors import FormatError, listed
+from ergnn.config.errors import FormatError, listed, truncate
 from ergnn.data.structure import DESCRIPTION, WIDTH, identity_features
 from ergnn.data.tables.columns import check_known
 from ergnn.data.tables.encoder import Encoder
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from ergnn.folder.graph import StoredGraph
     from ergnn.folder.snapshot import Snapshot
 
-WHERE = "the update"
+MIN_ROWS = 10
+"""Updates of fewer nodes may have columns without values."""
 
 
 def coded_nodes(snapshot: Snapshot, nodes: NodeTable) -> tuple[NodeTable, dict[str, Any]]:
@@ -40,7 +41,7 @@ def coded_nodes(snapshot: Snapshot, nodes: NodeTable) -> tuple[NodeTable, dict[s
     bare = not nodes.columns and not nodes.num_features
     if state.get("structure") or (state["num_features"] is None and bare and len(nodes)):
         if not bare:
-            raise FormatError(f"{WHERE}: the nodes have columns, and earlier nodes had none")
+            raise FormatError(f"{nodes.where}: the nodes have columns, and earlier nodes had none")
         structure = {"structure": True, "num_features": WIDTH}
         return replace(nodes, features=identity_features(nodes.ids), row_name=None), structure
     if not kinds and state["num_features"] is None:
@@ -51,24 +52,35 @@ def coded_nodes(snapshot: Snapshot, nodes: NodeTable) -> tuple[NodeTable, dict[s
     needed = [kind.name for kind in kinds if kind.kind != "ignore"]
     if nodes.partial_columns:
         columns = {**{name: pa.nulls(len(nodes)) for name in needed}, **columns}
-    check_known(columns, [kind.name for kind in kinds], needed, WHERE)
-    codes, known = encode_values(kinds, columns, WHERE), state.get("values") or {}
+    check_known(columns, [kind.name for kind in kinds], needed, nodes.where)
+    codes, known = encode_values(kinds, columns, nodes.where), state.get("values") or {}
     values = {name: sorted({**dict(known.get(name, ())), **new}.items()) for name, new in codes.values.items()}
     table = replace(nodes, features=codes.to_matrix(), feature_names=None, columns=None, row_name=None)
-    return table, {"kinds": [[kind.name, kind.kind, kind.why] for kind in kinds], "values": values}
+    notes = tuple(_odd_columns(kinds, codes, known)) if "encoder" in state and len(nodes) >= MIN_ROWS else ()
+    return table, {"notes": notes, "kinds": [[kind.name, kind.kind, kind.why] for kind in kinds], "values": values}
+
+
+def _odd_columns(kinds: list[ColumnKind], codes: Codes, known: Mapping[str, Any]) -> Iterator[str]:
+    """Say which columns have lost their values, or have none in common with earlier nodes."""
+    for kind, column in zip((kind for kind in kinds if kind.kind in CODED), codes.numbers.T, strict=True):
+        new, old = codes.values.get(kind.name, {}), dict(known.get(kind.name, ()))
+        if np.isnan(column).all():
+            yield f"column {truncate(kind.name)} has no values in this update"
+        elif old and not new.keys() & old.keys():
+            yield f"column {truncate(kind.name)} has only values that no earlier node has"
 
 
 def _first_kinds(snapshot: Snapshot, nodes: NodeTable) -> tuple[ColumnKind, ...]:
     """Return the kinds of the columns of a first update; none for bags of words and embeddings."""
     told = snapshot.settings.columns
     if nodes.columns:
-        kinds = decide_kinds(nodes.columns, told, WHERE)
+        kinds = decide_kinds(nodes.columns, told, nodes.where)
         words_only = all(kind.kind in ("word", "ignore") for kind in kinds)
         if all(kind.kind == "ignore" for kind in kinds):
             reasons = ", ".join(f"{kind.name} ({kind.why})" for kind in kinds)[:300]
             raise FormatError(
-                f"{WHERE}: no column tells nodes apart: {reasons}; leave them out with --ignore-column to learn from "
-                "the edges alone, or create the folder with --columns NAME=KIND"
+                f"{nodes.where}: no column tells nodes apart: {reasons}; leave them out with --ignore-column to learn "
+                "from the edges alone, or create the folder with --columns NAME=KIND"
             )
         return () if words_only and nodes.num_features and not told else kinds
     if not (0 < nodes.num_features <= FEW_COLUMNS and snapshot.learner.scales_columns):
@@ -87,7 +99,9 @@ def _columns(nodes: NodeTable, names: list[str]) -> Mapping[str, Any]:
         dense = dense.copy()
         dense.resize(len(nodes), len(given))
     if len(given) != dense.shape[1]:
-        raise FormatError(f"{WHERE}: {nodes.num_features} features without names; the columns are {listed(names)}")
+        raise FormatError(
+            f"{nodes.where}: {nodes.num_features} features without names; the columns are {listed(names)}"
+        )
     dense = dense.toarray() if nodes.is_sparse else dense
     return {name: pa.array(dense[:, i].astype(np.float64)) for i, name in enumerate(given)}
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ergnn.config.errors import ErgnnError, FolderError, InputError, truncate
+from ergnn.config.errors import ErgnnError, FolderError, InputError, did_you_mean, truncate
 from ergnn.config.files import write_file
 from ergnn.data.partial import Array, find_all
-from ergnn.data.tables import read_edges, read_nodes
+from ergnn.data.tables import Columns, read_tables
 from ergnn.data.tables.node_tables import SPLITS, EdgeTable, NodeTable
 from ergnn.folder import database
 from ergnn.folder import snapshot as snapshots
@@ -31,6 +31,8 @@ from ergnn.folder.update import check_labels, prepare_update, tables_digest
 from ergnn.learning.evaluation import HeldOut, Record, Score
 from ergnn.learning.resolve import resolve
 
+USUAL = Columns()
+
 
 class LearnerFolder:
     """A growing graph and a model that learns from it, in one database.
@@ -44,12 +46,12 @@ class LearnerFolder:
         database.connect(self.root).close()
 
     @classmethod
-    def create(cls, root: str | Path, settings: Settings | None = None) -> LearnerFolder:
-        """Create a folder for a new learner."""
+    def create(cls, root: str | Path, settings: Settings | None = None, columns: Columns = USUAL) -> LearnerFolder:
+        """Create a folder for a new learner; it remembers names of ``columns`` for all tables that it reads."""
         root, settings = Path(root), settings or Settings()
         resolve(settings.config)  # a closed form does not look at its backbone
         learner, state = make_learner(settings), {"num_features": settings.num_features, "digest": ""}
-        empty = Version(state={**state, "dense": None, "feature_names": None})
+        empty = Version(state={**state, "dense": None, "feature_names": None, "names": columns.told()})
         with database.created(root) as connection:
             insert(connection, "settings", ((name, to_json(value)) for name, value in settings.settings().items()))
             write_snapshot(Snapshot(root, connection, settings, empty, [], [], StoredGraph(connection, empty), learner))
@@ -60,11 +62,18 @@ class LearnerFolder:
         with wrap_errors(self.root), closing(database.connect(self.root)) as connection:
             return snapshots.read_settings(connection)
 
+    @property
+    def columns(self) -> Columns:
+        """Names of columns that the folder remembers, since it was created or from its first update."""
+        with wrap_errors(self.root), closing(database.connect(self.root)) as connection:
+            return database.read_version(connection, database.current_version(connection)[0]).columns
+
     def set(self, values: Mapping[str, Any]) -> Settings:
         """Change settings of :data:`ergnn.folder.settings.CHANGEABLE` by name; returns all settings."""
         for name in values:
             if name not in CHANGEABLE:
-                raise InputError(f"{name} cannot be changed in a folder; these can: {', '.join(CHANGEABLE)}")
+                guess = did_you_mean(name, CHANGEABLE)
+                raise InputError(f"{name} cannot be changed in a folder{guess}; these can: {', '.join(CHANGEABLE)}")
         with database.writing(self.root) as connection, transaction(connection):
             settings = snapshots.read_settings(connection).with_settings(values)
             make_learner(settings)
@@ -84,6 +93,7 @@ class LearnerFolder:
         edges: Any = None,
         *,
         name: str = "",
+        columns: Columns = USUAL,
         checkpoint_seconds: float = 5.0,
         on_epoch: Callable[[], None] | None = None,
     ) -> Record:
@@ -97,10 +107,11 @@ class LearnerFolder:
                 frame, the path of a file, or whatever else :func:`ergnn.data.tables.read_nodes` reads.
             edges: edges between new or known nodes, likewise.
             name: name of the update; by default ``update 1``, ``update 2``, …
+            columns: names of columns that differ from the defaults; those of the first update are remembered.
             checkpoint_seconds: seconds between checkpoints.
             on_epoch: called after every epoch.
         """
-        nodes, edges = self._tables(nodes, edges)
+        nodes, edges = self._tables(nodes, edges, columns)
         digest = tables_digest(nodes, edges)
         with self._writing("adding another one", digest) as (base, staged):
             if staged is None:
@@ -110,6 +121,8 @@ class LearnerFolder:
                     raise InputError("an update needs nodes, or edges, or both")
                 update = prepare_update(base, nodes, edges)
                 check_labels(base, nodes)
+                if not base.records:
+                    update.layout["names"] = columns.recall(base.version.columns.told()).told()
                 staged = snapshots.stage_update(base, update, name, digest)
             return self._finish(base, staged, Checkpoints(base.connection, checkpoint_seconds, on_epoch))
 
@@ -179,11 +192,9 @@ class LearnerFolder:
         for start in range(0, len(ids), CHUNK):
             yield ids[start : start + CHUNK], names, out[start : start + CHUNK]
 
-    def _tables(self, nodes: Any, edges: Any) -> tuple[NodeTable | None, EdgeTable | None]:
+    def _tables(self, nodes: Any, edges: Any, columns: Columns = USUAL) -> tuple[NodeTable | None, EdgeTable | None]:
         """Read tables from what :func:`ergnn.data.tables.read_nodes` reads."""
-        limits = self.settings.limits
-        nodes = None if nodes is None else read_nodes(nodes, limits=limits)
-        return nodes, None if edges is None else read_edges(edges, limits=limits)
+        return read_tables(nodes, edges, columns.recall(self.columns.told()), self.settings.limits)
 
     def find_unknown(
         self, nodes: NodeTable, edges: EdgeTable | None = None, version: int | None = None
@@ -338,7 +349,7 @@ class LearnerFolder:
                 raise InputError(f"node {truncate(present[0])} is in the graph; forget it before purging")
             traces: dict[str, list[bytes]] = {name: [] for name in ids}
             traces |= database.forgotten_nodes(connection, base.version.number)
-            purge_spool(self.root, list(traces), list(unused_classes(base).values()))
+            purge_spool(self.root, list(traces), list(unused_classes(base).values()), base.version.columns)
             with transaction(connection):
                 database.drop_after(connection, base.version.number)
                 database.drop_before(connection, base.version.number)

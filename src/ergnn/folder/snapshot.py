@@ -125,7 +125,7 @@ class Snapshot:
     def classes_of(self, update: int) -> list[str]:
         """Classes that were learned in an update."""
         if not 0 <= update < len(self.records):
-            raise InputError(f"update {update + 1} has not been observed; {len(self.records)} have, from 1")
+            raise InputError(f"update {update + 1} has not been observed; updates are 1 to {len(self.records)}")
         classes: list[str] = self.records[update]["classes"]
         if not classes:
             raise InputError(f"no class was learned in update {update + 1}; it had no labeled nodes")

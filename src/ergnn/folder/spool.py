@@ -37,6 +37,7 @@ TABLES = ("nodes", "edges", "update")
 """Names of tables without their suffix; ``update`` has nodes and edges."""
 KINDS = ("observe", "forget")
 STATES = ("queued", "running", "done", "failed", "deleted", "unreadable")
+USUAL = Columns()
 OUTCOMES = 100
 """Number of finished jobs whose outcome is kept."""
 PURGED = "the update names nodes that were purged; send it again without them"
@@ -210,7 +211,7 @@ def serving(root: Path) -> Iterator[None]:
         yield
 
 
-def purge_spool(root: Path, ids: Collection[str], labels: Collection[str] = ()) -> list[int]:
+def purge_spool(root: Path, ids: Collection[str], labels: Collection[str] = (), columns: Columns = USUAL) -> list[int]:
     """Remove nodes from the spool of a folder; returns the numbers of jobs that lost their tables.
 
     A job whose tables name one of the nodes fails, and its tables are deleted, as is everything that cannot be read.
@@ -232,7 +233,7 @@ def purge_spool(root: Path, ids: Collection[str], labels: Collection[str] = ()) 
                 after = replace(job, result=None, error=job.error and REMOVED)
             if any(text in job.name for text in (*wanted, *labels)):
                 after = replace(after, name="")
-            if _purge_files(directory, job, wanted):
+            if _purge_files(directory, job, wanted, columns):
                 purged.append(job.number)
                 after = replace(after, state="failed", finished=now(), error=PURGED)
             if after != job:
@@ -240,18 +241,18 @@ def purge_spool(root: Path, ids: Collection[str], labels: Collection[str] = ()) 
     return purged
 
 
-def spooled_ids(root: Path) -> set[str]:
+def spooled_ids(root: Path, columns: Columns) -> set[str]:
     """Ids that the tables and requests of a spool name, as far as they can be read."""
     ids: set[str] = set()
     for path in (path for directory in _directories(root / SPOOL) for path in _files(directory)):
         if path.name == IDS:
             ids |= set(json.loads(path.read_bytes())["ids"])
         elif path.name.partition(".")[0] in TABLES:
-            ids |= _names(path)
+            ids |= _names(path, columns)
     return ids
 
 
-def _purge_files(directory: Path, job: Job, ids: frozenset[str]) -> bool:
+def _purge_files(directory: Path, job: Job, ids: frozenset[str], columns: Columns) -> bool:
     """Remove ids from the files of a job; returns whether it lost its tables, which name a node or cannot be read."""
     files, is_readable = _files(directory), job.state != "unreadable"
     try:
@@ -261,7 +262,7 @@ def _purge_files(directory: Path, job: Job, ids: frozenset[str]) -> bool:
                 request[key] = [name for name in request[key] if name not in ids]
             write_file(directory / IDS, json.dumps(request).encode())
             return False
-        if files and is_readable and all(ids.isdisjoint(_names(path)) for path in files):
+        if files and is_readable and all(ids.isdisjoint(_names(path, columns)) for path in files):
             return False
     except (ErgnnError, ValueError, TypeError, AttributeError, RecursionError):
         pass  # it cannot be read
@@ -269,14 +270,14 @@ def _purge_files(directory: Path, job: Job, ids: frozenset[str]) -> bool:
     return bool(files) or not is_readable or not job.is_finished
 
 
-def _names(path: Path) -> set[str]:
+def _names(path: Path, columns: Columns) -> set[str]:
     """Ids of the nodes of a table, or of the ends of its edges."""
     if path.name.removesuffix(GZ).endswith(JSON_LINES):
         rows = [json.loads(line) for line in read_bytes(path, Limits()).splitlines() if line.strip()]
         return {canonical(row[key]) or "" for row in rows for key in ("id", "source", "target") if key in row}
     if path.name.startswith("nodes"):
-        return set(read_nodes(path, columns=Columns(features=[])).ids)
-    edges = read_edges(path)
+        return set(read_nodes(path, columns=replace(columns, features=[])).ids)
+    edges = read_edges(path, columns=columns)
     return {*edges.source, *edges.target}
 
 

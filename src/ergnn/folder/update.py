@@ -59,6 +59,7 @@ class Update:
         corrected: nodes with another label than before, in ascending order, and their classes.
         classes: names of the new classes, whose numbers follow the known ones.
         ignored: columns of the edges that are not read.
+        odd: notes on columns of the nodes.
         changed: old numbers of the nodes whose features change, in ascending order.
         layout: ``num_features``, ``dense`` and ``feature_names`` from now on.
     """
@@ -73,6 +74,7 @@ class Update:
     classes: list[str]
     layout: dict[str, Any]
     ignored: tuple[str, ...]
+    odd: tuple[str, ...]
     changed: Array
 
     @property
@@ -89,10 +91,19 @@ class Update:
         """What the user should know: classes that cannot be scored or are new, and columns that are not read."""
         counts = Counter(np.concatenate([self.labels[1], self.corrected[1]]).tolist())
         labeled, numbered = Counter(self.labels[1].tolist()), list(enumerate(self.classes, len(known)))
-        single = [truncate(name) for c, name in numbered if labeled[c] == 1]
-        lines = [f"class {name} has one labeled node and cannot be scored" for name in single[:NEW_CLASSES]]
+        single = [name for c, name in numbered if labeled[c] == 1]
+        lines = [f"class {truncate(name)} has one labeled node and cannot be scored" for name in single[:NEW_CLASSES]]
         if len(single) > NEW_CLASSES:
-            lines.append(f"{len(single) - NEW_CLASSES:,} more classes have one labeled node and cannot be scored")
+            which = f"{len(single):,} classes ({_few(single)}) have one labeled node each and cannot be scored"
+            lines = [f"{which}; are the labels numbers to predict, or ids?"]
+        lines += list(self.odd)
+        if not known and not self.edges.size:
+            lines.append("there are no edges: nodes are predicted from their columns alone")
+        if "-1" in self.classes:
+            lines.append("class '-1' is a class like any other; where it means no label, leave the label empty")
+        several = [name for name in self.classes if _is_several(name, {*known, *self.classes})]
+        if several:
+            lines.append(f"{_few(several)} seem to be several classes each, but a node has one class; see not-for.md")
         if len(known) + len(numbered) == 1:
             lines.append("there is one class only, so that every node is predicted to be of it")
         for name, count in Counter(name.casefold() for name in self.classes).items() if not known else ():
@@ -111,6 +122,17 @@ class Update:
         return lines
 
 
+def _few(names: Sequence[str]) -> str:
+    """The first names in full, so that :func:`ergnn.folder.certificate.clear_names` recognizes them."""
+    return ", ".join(map(truncate, names[:3])) + (", …" if len(names) > 3 else "")
+
+
+def _is_several(name: str, classes: set[str]) -> bool:
+    """Whether the name of a class is a list, or joins names of which one at least is a class."""
+    parts = ({part.strip() for part in name.split(mark)} for mark in ";,|" if mark in name)
+    return name.startswith("[") or any(some & classes for some in parts)
+
+
 def short_name(name: str) -> str:
     """A class name in a note, without quotes."""
     return truncate(name)[1:-1]
@@ -125,13 +147,19 @@ def similar_class(name: str, known: Sequence[str]) -> str | None:
 
 
 def check_labels(snapshot: Snapshot, nodes: NodeTable | None) -> None:
-    """Refuse a first update without labels, and labels that are numbers to predict."""
-    labels = [] if nodes is None else [label for label in nodes.labels if label is not None]
-    if not labels and not snapshot.version.updates:
-        names = () if nodes is None else nodes.columns or nodes.feature_names or ()
+    """Refuse a first update without labels to learn, and labels that are numbers to predict."""
+    if nodes is None:
+        nodes = NodeTable(np.empty(0, object))
+    labels, is_first = [label for label in nodes.labels if label is not None], not snapshot.version.updates
+    if is_first and not labels:
         raise InputError(
-            "no node of the first update has a label, so there is nothing to learn; add a column 'label' with the "
-            f"class of some nodes, or name it with --label-column{label_hint(names)}"
+            f"{nodes.where}: no node of the first update has a label, so there is nothing to learn; add a column "
+            "'label' with the class of some nodes, or name it with --label-column"
+            f"{label_hint(nodes.columns or nodes.feature_names or ())}"
+        )
+    if is_first and nodes.split is not None and set(nodes.split[nodes.labels != None]) <= set(SPLITS[1:]):  # noqa: E711
+        raise InputError(
+            f"{nodes.where}: all labels are held out by the column 'split'; some must be 'train', or empty"
         )
     distinct = set(labels)
     if len(labels) >= MIN_NUMBERS and len(distinct) > DISTINCT * len(labels) and _are_fractions(distinct):
@@ -179,12 +207,14 @@ def prepare_update(
     limits = settings.limits
     names = layout.get("feature_names")
     nodes, coded = coded_nodes(snapshot, NodeTable(np.empty(0, object)) if nodes is None else nodes)
-    nodes = align_features(nodes, names, "the update")
+    odd = coded.pop("notes", ())
+    nodes = align_features(nodes, names, nodes.where)
     if names is None and nodes.feature_names is not None:
         names = list(nodes.feature_names)
     known = graph.find(list(nodes.ids))
     fresh = np.flatnonzero(known < 0)
-    width = _num_features(layout.get("stored_width") or layout["num_features"], nodes, len(fresh))
+    needed = [kind[0] for kind in layout.get("kinds") or () if kind[1] != "ignore"] or names or ()
+    width = _num_features(layout.get("stored_width") or layout["num_features"], nodes, len(fresh), needed)
     limits.check("features", width, "the graph")
     features = scipy.sparse.csr_matrix(nodes.features)
     features.resize(len(nodes), width)
@@ -243,11 +273,12 @@ def prepare_update(
         added,
         {"dense": dense, **weighted, **({"stored_width": width, **coded} if coded else plain)},
         () if edges is None else edges.ignored,
+        odd,
         known[changed],
     )
 
 
-def _num_features(expected: int | None, nodes: NodeTable, fresh: int) -> int:
+def _num_features(expected: int | None, nodes: NodeTable, fresh: int, names: Sequence[str]) -> int:
     """Features per node; sparse text may end before the last one, and known nodes may come without any."""
     given = nodes.num_features
     if expected is None:
@@ -255,7 +286,9 @@ def _num_features(expected: int | None, nodes: NodeTable, fresh: int) -> int:
             raise InputError("the first update must contain nodes with features")
         return given
     if not (given == expected or (nodes.is_sparse and given < expected) or not (fresh or given)):
-        raise InputError(f"the nodes have {given} features; {expected} are required")
+        if names and not given:
+            raise InputError(f"{nodes.where}: new nodes need the columns of earlier ones: {listed(names)}")
+        raise InputError(f"{nodes.where}: the nodes have {given} features; {expected} are required")
     return int(expected)
 
 
@@ -288,15 +321,16 @@ def _edges(
         unknown = np.unique(codes[sides[-1] < 0])
         if unknown.size:
             first, count = truncate(words[int(unknown[0])]), f"{unknown.size} such id(s)"
-            raise InputError(f"an edge names node {first}, which is neither in the graph nor a new node ({count})")
+            problem = f"an edge names node {first}, which is neither in the graph nor a new node ({count})"
+            raise InputError(f"{table.row_name(int(np.flatnonzero(codes == unknown[0])[0]))}: {problem}")
     total = max(fresh.values(), default=graph.next_node) + 1
     keys = [sides[1] * total + sides[0], *([] if directed else [sides[0] * total + sides[1]])]
     key, index = np.unique(np.concatenate(keys), return_inverse=True)
     weights = None
     if table.weight is not None:
-        wrong = table.weight[~((table.weight >= 0) & np.isfinite(table.weight))]
-        if wrong.size:
-            raise InputError(f"an edge has weight {wrong[0]:g}; weights must be finite, 0 or more")
+        for wrong in np.flatnonzero(~((table.weight >= 0) & np.isfinite(table.weight))).tolist():
+            problem = f"an edge has weight {table.weight[wrong]:g}; weights must be finite, 0 or more"
+            raise InputError(f"{table.row_name(wrong)}: {problem}")
         weights = np.zeros(len(key), np.float32)
         np.maximum.at(weights, index, np.tile(table.weight, len(keys)))
     targets = np.unique(key // total)

@@ -225,7 +225,7 @@ def suggest_nodes(
         by: a rule of :func:`ergnn.analytic.explain.choose`.
     """
     check_at_least(1, count=count)
-    check_choice("by", by, BY)
+    check_choice("rule", by, BY)
     effects, graph = _effects(snapshot), snapshot.graph
     nodes = graph.nodes() if among is None else np.unique(find_all(graph, among))
     candidates = nodes[graph.labels(nodes)[0] < 0]

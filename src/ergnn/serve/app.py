@@ -213,7 +213,7 @@ def _add_writing(app: FastAPI, service: Service) -> None:
             idle = not service.spool.unfinished()
 
             def check() -> None:
-                tables = read_upload(directory, service.limits.tables)
+                tables = read_upload(directory, service.limits.tables, service.served.snapshot.version.columns)
                 if idle:  # otherwise a queued update may add nodes that this one refers to
                     prepare_update(service.served.snapshot, *tables)
 

@@ -157,7 +157,8 @@ class Service:
     def _digest(self, job: Job) -> set[str]:
         """The digest of an update, by which it is found in the folder if it was interrupted."""
         try:
-            return {tables_digest(*read_upload(self.spool.directory(job), self.limits.tables))}
+            columns = self.served.snapshot.version.columns
+            return {tables_digest(*read_upload(self.spool.directory(job), self.limits.tables, columns))}
         except (ErgnnError, OSError):
             return set()
 

@@ -14,7 +14,7 @@ from starlette.datastructures import UploadFile
 from starlette.requests import Request
 
 from ergnn.config.errors import InputError
-from ergnn.data.tables import EdgeTable, Limits, NodeTable, read_edges, read_nodes
+from ergnn.data.tables import Columns, EdgeTable, Limits, NodeTable, read_edges, read_nodes
 from ergnn.data.tables.sources import GZ, read_bytes
 from ergnn.folder.spool import JSON_LINES, TABLES
 from ergnn.serve.requests import json_lines, to_json_lines
@@ -88,7 +88,7 @@ def _save_file(upload: UploadFile, stem: Path) -> None:
         shutil.copyfileobj(upload.file, file)
 
 
-def read_upload(directory: Path, limits: Limits) -> tuple[NodeTable | None, EdgeTable | None]:
+def read_upload(directory: Path, limits: Limits, columns: Columns) -> tuple[NodeTable | None, EdgeTable | None]:
     """Read the tables that :func:`save_upload` wrote to a folder."""
     nodes, edges = None, None
     for path in sorted(directory.iterdir(), reverse=True):
@@ -99,9 +99,9 @@ def read_upload(directory: Path, limits: Limits) -> tuple[NodeTable | None, Edge
                 raise InputError(f"{path.name}: contains more than {table}")
             nodes, edges = new_nodes or nodes, new_edges or edges
         elif table == "nodes":
-            nodes = read_nodes(path, limits=limits)
+            nodes = read_nodes(path, columns=columns, limits=limits)
         elif table == "edges":
-            edges = read_edges(path, limits=limits)
+            edges = read_edges(path, columns=columns, limits=limits)
     if nodes is None and edges is None:
         raise InputError("an update needs nodes, or edges, or both")
     return nodes, edges

@@ -124,7 +124,7 @@ def observe(folder: LearnerFolder, request: dict[str, Any], limits: Limits, repo
     report(phase="reading")
     with folder.snapshot() as snapshot:
         epochs = snapshot.learner.epochs
-    tables, numbers = read_upload(Path(request["directory"]), limits), count()
+    tables, numbers = read_upload(Path(request["directory"]), limits, folder.columns), count()
 
     def on_epoch() -> None:
         report(phase="training", epoch=next(numbers), epochs=epochs)

@@ -1,6 +1,5 @@
 """Labels, ids and features mean the same whatever file or frame they come from."""
 
-import argparse
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ergnn.cli.arguments import add_columns
-from ergnn.cli.folder import read_tables
+from ergnn.cli.main import main
 from ergnn.config.errors import InputError
-from ergnn.data.tables import Columns, EdgeTable, FormatError, Limits, NodeTable, read_edges, read_nodes
+from ergnn.data.tables import Columns, EdgeTable, FormatError, NodeTable, read_edges, read_nodes, read_tables
 from ergnn.data.tables.node_tables import canonical
+from ergnn.folder import LearnerFolder
 
 FORMS: dict[Any, str | None] = {
     "1": "1",
@@ -200,18 +199,38 @@ def test_frames_of_mixed_values_and_other_objects() -> None:
         read_nodes([1, 2])
 
 
-def test_commands_name_columns(tmp_path: Path) -> None:
-    (tmp_path / "n.csv").write_text("paper,y,title,x_0,x_1\n1,0.0,t,1,2\n2,NA,u,3,4\n")
-    (tmp_path / "e.csv").write_text("from,to\n1.0,2\n")
-    parser = argparse.ArgumentParser()
-    for name in ("--nodes", "--edges"):
-        parser.add_argument(name)
-    add_columns(parser)
-    files = ["--nodes", str(tmp_path / "n.csv"), "--edges", str(tmp_path / "e.csv")]
-    named = ["--id-column", "paper", "--label-column", "y", "--source-column", "from", "--target-column", "to"]
-    nodes, edges = read_tables(parser.parse_args([*files, *named, "--feature-columns", "x_1, x_0"]), Limits())
-    assert (nodes.labels.tolist(), nodes.feature_names) == (["0", None], ("x_1", "x_0"))
-    assert (edges.source.tolist(), edges.target.tolist()) == (["1"], ["2"])
-    more = ["--ignore-column", "title", "--ignore-column", "x_0", "--keep-na-labels"]
-    nodes, _ = read_tables(parser.parse_args([*files, *named, *more]), Limits())
-    assert (nodes.labels.tolist(), nodes.feature_names) == (["0", "NA"], ("x_1",))
+def test_a_folder_remembers_the_names_of_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{i},{'ab'[i % 2]},t{i},{i % 7},{i % 3},u" for i in range(30)]
+    for week, half in enumerate((rows[:20], rows[20:]), 1):
+        Path(f"n{week}.csv").write_text("\n".join(["paper,y,title,x_0,x_1,z", *half, ""]))
+        Path(f"e{week}.csv").write_text("from,to\n" + "".join(f"{row.split(',')[0]},{week}.0\n" for row in half))
+    Path("other.csv").write_text("id\n3\n")
+    Path("both.csv").write_text("who,paper\n3,30\n")
+    assert main(["init", "f", "--id-column", "paper", "--label-column", "y", "--ignore-column", "z"]) == 0
+    at_init = {"id": "paper", "label": "y", "ignore": ["z"]}
+    assert LearnerFolder("f").columns.told() == at_init
+    named = ["--source-column", "from", "--target-column", "to", "--feature-columns", "x_*"]
+    assert main(["observe", "f", "--nodes", "n1.csv", "--edges", "e1.csv", *named, "--id-column", "nobody"]) == 2
+    assert main(["observe", "f", "--nodes", "n1.csv", "--edges", "e1.csv", *named]) == 0
+    told = {**at_init, "source": "from", "target": "to", "features": ["x_*"]}
+    assert LearnerFolder("f").columns.told() == told
+    assert main(["observe", "f", "--nodes", "n2.csv", "--edges", "e2.csv"]) == 0
+    assert LearnerFolder("f").snapshot().records[1]["classes"] == ["a", "b"]
+    answers = ["n2.csv", "other.csv", "both.csv --id-column who --ignore-column paper"]  # which may lack the names
+    for answer in answers:
+        assert main(f"predict f -o out.csv --nodes {answer}".split()) == 0
+        assert main(f"explain f -o why.html --nodes {answer}".split()) == 0
+    assert next(LearnerFolder("f").predict(nodes="n2.csv"))[0] == [str(i) for i in range(20, 30)]
+    assert main(["forget", "f", "--nodes", "other.csv"]) == 0
+    assert LearnerFolder("f").columns.told() == told
+    assert main(["rollback", "f", "--to", "0"]) == 0
+    assert LearnerFolder("f").columns.told() == at_init
+
+
+def test_what_is_missing_in_both_files_is_said_at_once(tmp_path: Path) -> None:
+    frames = pd.DataFrame({"Customer": ["a"], "age": [1]}), pd.DataFrame({"src": ["a"], "tgt": ["a"], "id": [1]})
+    nodes = r"nodes: no column 'id'; columns are 'Customer', 'age'; name it with --id-column, or in .*Columns\(id=…\)"
+    edges = r"edges: no columns 'source' and 'target'; .*'src', 'tgt', 'id' \(are the files of .* swapped\?\); name .*"
+    with pytest.raises(FormatError, match=f"{nodes}; and {edges}--source-column and --target-column, or "):
+        read_tables(*frames)

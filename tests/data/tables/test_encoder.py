@@ -216,7 +216,7 @@ def test_texts_of_which_none_is_frequent_are_no_category() -> None:
 )
 def test_columns_that_nearly_hold_numbers_or_dates_are_asked_about(values: list[str], message: str) -> None:
     columns = {"x": pa.array(values)}
-    with pytest.raises(FormatError, match="t, column 'x': nearly all values ") as error:
+    with pytest.raises(FormatError, match=r"t, row \d+, column 'x': nearly all values ") as error:
         decide_kinds(columns, {}, "t")
     assert message in str(error.value)
     assert decide_kinds(columns, {"x": "text"}, "t")[0].kind == "text"

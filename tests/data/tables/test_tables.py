@@ -31,7 +31,7 @@ NODES = {
     "PK\x03\x04...": "a zip archive, as Excel writes them; save the table as CSV",
     "x,7\ny,8\n": "columns are 'x', '7' (is the header missing? the first line must name the columns)",
     "name,a\nx,1\n": "no column 'id'; columns are 'name', 'a'; name it with --id-column",
-    "id;a\nx;1\n": "no column 'id'; columns are 'id;a': values are separated by commas",
+    "id;a\nx;1\n": "no column 'id'; columns are 'id;a' (separated by ';'? values are separated by commas",
     "id,a,a\nx,1,2\n": "column 'a' occurs twice, as column 2 and 3",
     "id,Label,label\nx,1,2\n": "columns 'Label', 'label' could all be the label; name it with --label-column",
     ",id,a\n0,x,2\n": "column 1 has no name; if it is the index of a pandas frame, write the file with index=False",

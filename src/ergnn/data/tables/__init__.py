@@ -10,7 +10,7 @@ from ergnn.data.tables.columns import Columns
 from ergnn.data.tables.named_graph import NamedGraph, cut, from_graph, to_graph
 from ergnn.data.tables.node_tables import EdgeTable, NodeTable
 from ergnn.data.tables.npz import read_graph
-from ergnn.data.tables.read import read_edges, read_nodes, write_edges, write_nodes
+from ergnn.data.tables.read import read_edges, read_nodes, read_tables, write_edges, write_nodes
 
 __all__ = [
     "Columns",
@@ -24,6 +24,7 @@ __all__ = [
     "read_edges",
     "read_graph",
     "read_nodes",
+    "read_tables",
     "to_graph",
     "write_edges",
     "write_nodes",

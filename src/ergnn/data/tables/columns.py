@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
+from typing import Any
 
 from ergnn.config.errors import FormatError, did_you_mean, listed, truncate
 from ergnn.config.limits import Limits
@@ -44,6 +45,7 @@ class Columns:
         target: ids of the nodes that edges enter; default: ``target``.
         weight: weights of edges, 0 or more; default: ``weight``, ``weights`` or ``edge_weight``.
         keep_na_labels: keep ``NaN``, ``nan``, ``NA``, ``<NA>``, ``null`` and ``None`` as labels, not as "no label".
+        remembered: which of these a folder remembers from earlier tables: a table may lack such columns.
     """
 
     id: str | None = None
@@ -57,6 +59,19 @@ class Columns:
     target: str | None = None
     weight: str | None = None
     keep_na_labels: bool = False
+    remembered: tuple[str, ...] = ()
+
+    def told(self) -> dict[str, Any]:
+        """Return what differs from the defaults, for JSON."""
+        told = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        told.pop("remembered", None)
+        return {name: list(value) if name in ("features", "ignore") else value for name, value in told.items()}
+
+    def recall(self, names: Mapping[str, Any]) -> Columns:
+        """Return these columns with what an earlier :meth:`told` has and these do not; all ignored ones are ignored."""
+        earlier = {name: value for name, value in names.items() if name not in self.told()}
+        ignore = list(dict.fromkeys([*names.get("ignore", ()), *self.ignore]))
+        return replace(self, **{**earlier, "ignore": ignore, "remembered": tuple(earlier)})
 
 
 @dataclass(frozen=True)
@@ -89,9 +104,13 @@ def find_columns(names: Sequence[str], roles: Sequence[str], columns: Columns, w
                     f"{where}: column {truncate(key)} occurs twice, as column {first[key] + 1} and {i + 1}"
                 )
             raise _index(key, first[key], where)
-    out: dict[str, str] = {}
+    out, missing = dict[str, str](), dict[str, str]()
     for role in roles:
         given = getattr(columns, role)
+        if role in columns.remembered and given not in keys:
+            given = None
+            if role not in REQUIRED:
+                continue
         allowed = ("weight", "weights", "edge_weight") if role == "weight" else (role,)
         fits = [key == given if given else key.lower() in allowed and key not in columns.ignore for key in keys]
         matches = [name for name, fit in zip(names, fits, strict=True) if fit and (given or name not in out.values())]
@@ -100,7 +119,10 @@ def find_columns(names: Sequence[str], roles: Sequence[str], columns: Columns, w
         if matches:
             out[role] = matches[0]
         elif given or role in REQUIRED:
-            raise FormatError(f"{where}: no column {given or role!r}{_present(names, given or role)}; {_hint(role)}")
+            missing[role] = getattr(columns, role) or role
+    if missing:
+        which = f"column{'s' * (len(missing) > 1)} {' and '.join(map(repr, missing.values()))}"
+        raise FormatError(f"{where}: no {which}{_present(names, missing)}; {_hint(*missing)}")
     return ColumnRoles(out)
 
 
@@ -117,8 +139,9 @@ def find_node_columns(
             matches = [n for n in free if n.strip() == want.strip()] or [
                 n for n in free if fnmatchcase(n.strip(), want)
             ]
-            if not matches:
-                raise FormatError(f"{where}: no column {truncate(want)} that could be a feature{_present(names, want)}")
+            if not matches and "features" not in columns.remembered:
+                present = _present(names, {"features": want})
+                raise FormatError(f"{where}: no column {truncate(want)} that could be a feature{present}")
             chosen += matches
         single = chosen if len(chosen) == 1 else []
     else:
@@ -132,19 +155,25 @@ def find_node_columns(
     return ColumnRoles(roles, tuple(dict.fromkeys(chosen)), bool(single))
 
 
-def _hint(role: str) -> str:
-    option = f"--{role}-column, or in Python " if role in TEXTS and role != "domain" else ""
-    return f"name it with {option}Columns({role}=…)"
+def _hint(*roles: str) -> str:
+    options = " and ".join(f"--{role}-column" for role in roles if role in TEXTS and role != "domain")
+    named = f"Columns({', '.join(f'{role}=…' for role in roles)})"
+    return f"name {'them' if len(roles) > 1 else 'it'} with {options + ', or in Python ' if options else ''}{named}"
 
 
 def check_known(names: Iterable[str], known: Sequence[str], needed: Sequence[str], where: object) -> None:
     """Refuse feature columns that are not those of earlier nodes."""
-    unknown = sorted(set(names) - set(known))
-    wrong = {"missing": [name for name in needed if name not in set(names)], "unknown": unknown}
-    if any(wrong.values()):
-        problem = "; ".join(f"{what}: {listed(columns)}" for what, columns in wrong.items() if columns)
-        hint = ("; leave out what is unknown with --ignore-column" if unknown else "") + label_hint(unknown)
-        raise FormatError(f"{where}: feature columns differ from those of earlier nodes; {problem}{hint}")
+    unknown, missing = sorted(set(names) - set(known)), [name for name in needed if name not in set(names)]
+    problems = []
+    if missing:
+        guess = did_you_mean(missing[0], unknown)
+        problems.append(f"missing: {listed(missing)}{guess}, whose values may be empty")
+    if unknown:
+        problems.append(
+            f"unknown: {listed(unknown)}; leave out what is unknown with --ignore-column{label_hint(unknown)}"
+        )
+    if problems:
+        raise FormatError(f"{where}: feature columns differ from those of earlier nodes; {'; '.join(problems)}")
 
 
 def label_hint(names: Iterable[str]) -> str:
@@ -161,10 +190,15 @@ def _index(name: str, at: int, where: object) -> FormatError:
     )
 
 
-def _present(names: Sequence[str], missing: str) -> str:
-    text = f"{did_you_mean(missing, names)}; columns are {listed(names)}"
-    if len(names) == 1 and any(mark in names[0] for mark in ";,\t|"):
-        text += ": values are separated by commas in .csv files and by tabs in .tsv files"
+def _present(names: Sequence[str], missing: Mapping[str, str]) -> str:
+    """Return what a table has instead of the missing columns (by role), and what may have gone wrong."""
+    text = f"{''.join(did_you_mean(name, names) for name in missing.values())}; columns are {listed(names)}"
+    marks = [mark for mark in ";,\t|" if len(names) == 1 and mark in names[0]]
+    other = ("source", "target") if "id" in missing else ("id",)
+    if marks:
+        text += f" (separated by {marks[0]!r}? values are separated by commas in .csv files and by tabs in .tsv files)"
+    elif missing.keys() & set(REQUIRED) and {name.strip().lower() for name in names}.issuperset(other):
+        text += " (are the files of nodes and edges swapped?)"
     elif any(name.strip().replace(".", "", 1).isdecimal() for name in names):
         text += " (is the header missing? the first line must name the columns)"
     return text

@@ -40,8 +40,12 @@ DAY = 86_400
 NEARLY = 0.8
 """If this share of the values of a text column are numbers, or look like numbers or dates, the user is asked."""
 PLAIN = r"^[+-]?[0-9]*\.?[0-9]+([eE][+-]?[0-9]+)?$"
-ODD_NUMBER = r"^[$€£]?\s?[+-]?[0-9]{1,3}([,' ]?[0-9]{3})*([.,][0-9]+)?\s?[%$€£]?$"
-ODD_DATE = r"^([0-9]{1,2}[./-][0-9]{1,2}[./-]([0-9]{4}|[0-9]{2})|[0-9]{4}[./][0-9]{1,2}[./][0-9]{1,2})$"
+ODD_NUMBER = r"^[$€£]?\s?[+-]?[0-9]{1,3}([,' ]?[0-9]{3})*([.,][0-9]+)?\s?[%$€£°a-zA-Z]{0,8}$"
+ODD_DATE = (
+    r"^([0-9]{1,2}[./-][0-9]{1,2}[./-]([0-9]{4}|[0-9]{2})|[0-9]{4}[./-][0-9]{1,2}[./-][0-9]{1,2})([T ][0-9:.]+\S*)?$"
+)
+MAX_UNITS = 3
+"""Numbers with more different units are names, such as seats 12A to 12F."""
 LARGEST = 1e38
 """Numbers are stored as two 32-bit floats."""
 
@@ -104,7 +108,7 @@ def decide_kinds(columns: Mapping[str, Any], told: Mapping[str, str], where: obj
     kinds, words = dict[str, tuple[str, str]](), list[str]()
     for name, column in columns.items():
         values = None if name in told else plain(column)
-        kinds[name] = (told[name], "as told") if values is None else _guess(values, f"{where}, column {truncate(name)}")
+        kinds[name] = (told[name], "as told") if values is None else _guess(values, name, where)
         if values is not None and kinds[name][0] in ("number", "category") and _is_count(values):
             words.append(name)
     if len(words) >= MIN_WORDS:
@@ -120,7 +124,7 @@ def _is_count(values: Any) -> bool:
     return bool((numbers >= 0).all() and (numbers == 0).sum() >= WORD_ZEROS * len(numbers))
 
 
-def _guess(values: Any, where: str) -> tuple[str, str]:
+def _guess(values: Any, name: str, where: object) -> tuple[str, str]:
     """Return the kind of a column and the reason; a column that nearly holds numbers or dates is refused."""
     rows, kind = len(values) - values.null_count, values.type
     if not rows:
@@ -137,7 +141,7 @@ def _guess(values: Any, where: str) -> tuple[str, str]:
     if not is_text(kind):
         return "number", "numbers"
     if distinct > FEW_VALUES:
-        _ask_about(values.drop_null(), where)
+        _ask_about(values, name, where)
     most = pc.max(pc.struct_field(pc.value_counts(values.drop_null()), "counts")).as_py()
     if distinct <= MAX_CATEGORIES and rows >= 2 * distinct and (distinct <= FEW_VALUES or most >= MIN_COUNT):
         return "category", f"{distinct} distinct texts"
@@ -146,21 +150,26 @@ def _guess(values: Any, where: str) -> tuple[str, str]:
     return "text", f"{distinct:,} distinct texts"
 
 
-def _ask_about(texts: Any, where: str) -> None:
+def _ask_about(texts: Any, name: str, where: object) -> None:
     """Refuse texts that nearly all look like numbers or dates, but cannot be read as such."""
-    plain_number = pc.match_substring_regex(texts, PLAIN)
-    numbers = pc.or_(plain_number, pc.match_substring_regex(texts, ODD_NUMBER))
-    for what, fits, need in (
-        ("numbers", numbers, "numbers such as 1234.5"),
-        ("dates", pc.match_substring_regex(texts, ODD_DATE), "dates such as 2024-05-31"),
+    odd = pc.match_substring_regex(texts, ODD_NUMBER)
+    units = len(pc.unique(pc.replace_substring_regex(texts.filter(odd), "[^a-zA-Z]", "")))
+    numbers = pc.and_(pc.or_(pc.match_substring_regex(texts, PLAIN), odd), units <= MAX_UNITS)
+    for what, alike, fits, need in (
+        ("numbers", numbers, is_numeric, "numbers such as 1234.5"),
+        (
+            "dates",
+            pc.match_substring_regex(texts, ODD_DATE),
+            is_time,
+            "dates such as 2024-05-31, with a zone all or none",
+        ),
     ):
-        if pc.sum(fits).as_py() >= NEARLY * len(texts):
-            odd = texts.filter(pc.invert(plain_number))[0].as_py()
-            raise FormatError(
-                f"{where}: nearly all values look like {what}, but {truncate(odd)} cannot be read; write {need}, and "
-                "nothing where none is known; or leave the column out (--ignore-column), or say what it is when the "
-                "folder is created (--columns NAME=text, category or ignore)"
-            )
+        if pc.sum(alike).as_py() >= NEARLY * (len(texts) - texts.null_count):
+            row = first_misfit(texts, fits)
+            problem = f"nearly all values look like {what}, but {truncate(texts[row].as_py())} cannot be read"
+            advice = f"write {need}, and nothing where none is known; or leave the column out (--ignore-column), or"
+            told = f"say what it is when the folder is created (--columns {name}=text, category or ignore)"
+            raise bad_value(row, name, where, f"{problem}; {advice} {told}")
 
 
 def encode_values(kinds: Sequence[ColumnKind], columns: Mapping[str, Any], where: object) -> Codes:
@@ -198,7 +207,7 @@ def _number(values: Any, kind: ColumnKind, where: object) -> np.ndarray:
         return np.full(len(values), np.nan)
     if not fits(values.type):
         bad = first_misfit(values, fits)
-        need = "a date such as 2024-05-31 is required" if is_date else "a number is required"
+        need = f"{'a date such as 2024-05-31' if is_date else 'a number'} is required, or no value"
         why = f"since the column holds {kind.kind}s ({kind.why})"
         hint = f"to read it otherwise, create the folder with --columns {kind.name}=category"
         raise bad_value(bad, kind.name, where, f"{truncate(str(values[bad].as_py()))}; {need}, {why}; {hint}")
@@ -207,7 +216,8 @@ def _number(values: Any, kind: ColumnKind, where: object) -> np.ndarray:
         return np.asarray(values.cast(pa.timestamp("s", zone), safe=False).cast(pa.int64()).cast(pa.float64())) / DAY
     numbers = np.asarray(values.cast(pa.float64(), safe=False), np.float64)
     for row in np.flatnonzero(np.abs(numbers) > LARGEST):
-        raise bad_value(int(row), kind.name, where, f"{numbers[row]}; a finite number up to {LARGEST:g} is required")
+        problem = f"{numbers[row]}; a finite number up to {LARGEST:g} is required, or no value"
+        raise bad_value(int(row), kind.name, where, problem)
     return numbers
 
 

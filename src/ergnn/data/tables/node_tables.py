@@ -53,6 +53,7 @@ class NodeTable:
         columns: Arrow columns by name, of any kind, that an :class:`~ergnn.data.tables.encoder.Encoder` turns into
             features; ``features`` then holds them if all are numbers. Default: no such columns.
         partial_columns: whether columns that are left out are missing values; otherwise a folder refuses them.
+        where: names the table in messages.
         row_name: names the origin of a row in messages.
     """
 
@@ -65,6 +66,7 @@ class NodeTable:
     feature_names: tuple[str, ...] | None = None
     columns: Mapping[str, Any] | None = None
     partial_columns: bool = False
+    where: str = "the update"
     row_name: InitVar[RowName | None] = None
 
     def __post_init__(self, row_name: RowName | None) -> None:
@@ -116,6 +118,7 @@ class EdgeTable:
         ignored: names of other columns, which are not read.
 
     Attributes:
+        row_name: the name of a row.
         ends: sources and targets, each dictionary-encoded.
         weight: weights as ``float32``; ``None`` if all are 1.
     """
@@ -128,9 +131,9 @@ class EdgeTable:
         row_name: RowName | None = None,
         ignored: Sequence[str] = (),
     ) -> None:
-        self.ignored = tuple(ignored)
+        self.ignored, self.row_name = tuple(ignored), row_name or _row
         columns = {"source": source, "target": target}
-        self.ends = tuple(_encode(values, what, row_name or _row, required=True) for what, values in columns.items())
+        self.ends = tuple(_encode(values, what, self.row_name, required=True) for what, values in columns.items())
         weights = np.ones(len(self), np.float32) if weight is None else np.asarray(weight, np.float32)
         for name, given in {"target": self.ends[1].codes, "weight": weights}.items():
             if given.shape != (len(self),):

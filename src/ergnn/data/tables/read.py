@@ -68,6 +68,7 @@ def read_nodes(
         split=texts.get("split"),
         domain=texts.get("domain"),
         row_name=source.row_name,
+        where=source.where,
         **read_features(table, roles, source.where, limits, num_features),
     )
 
@@ -84,6 +85,24 @@ def read_edges(edges: Any, *, columns: Columns | None = None, limits: Limits | N
     used = {*roles.columns, *source.index}
     ignored = [name for name in source.names if name not in used and name.strip() not in columns.ignore]
     return EdgeTable(**texts, weight=weight, row_name=source.row_name, ignored=ignored)
+
+
+def read_tables(
+    nodes: Any, edges: Any, columns: Columns | None = None, limits: Limits | None = None
+) -> tuple[NodeTable | None, EdgeTable | None]:
+    """Read nodes and edges, either of which may be None. One message says what is wrong with both."""
+    out: list[Any] = []
+    wrong = []
+    for read, table in ((read_nodes, nodes), (read_edges, edges)):
+        try:
+            out.append(None if table is None else read(table, columns=columns, limits=limits))
+        except FormatError as error:
+            wrong.append(error)
+    if len(wrong) == 2:
+        raise FormatError(f"{wrong[0]}; and {wrong[1]}")
+    if wrong:
+        raise wrong[0]
+    return out[0], out[1]
 
 
 def _open(table: Any, what: str, limits: Limits) -> Source:

@@ -22,7 +22,15 @@ from ergnn.config.limits import MEGABYTE, Limits
 from ergnn.data.tables.columns import ColumnRoles
 from ergnn.data.tables.values import is_text
 
-BOM, ZIP = b"\xef\xbb\xbf", b"PK\x03\x04"
+BOM = b"\xef\xbb\xbf"
+OTHERS = {
+    b"PK\x03\x04": "a zip archive, as Excel writes them; save the table as CSV",
+    b"\x1f\x8b": "compressed by gzip; its name must end in .gz",
+    b"PAR1": "a Parquet file; its name must end in .parquet",
+    b"\xff\xfe": "UTF-16 text; save the file as UTF-8",
+    b"\xfe\xff": "UTF-16 text; save the file as UTF-8",
+}
+"""How files begin that are no CSV, and what they are."""
 GZ = ".gz"
 TEXT_RATIO = (16, 100)
 """Compressed text may expand to 16 MB or 100 times the file size (bombs reach 1,000 times)."""
@@ -81,8 +89,9 @@ def read_bytes(path: Path, limits: Limits) -> bytes:
 def csv_source(path: Path, delimiter: str, limits: Limits) -> Source:
     """Open a CSV or TSV file with a header; quotes follow RFC 4180, and empty lines are skipped."""
     raw = read_bytes(path, limits)
-    if raw.startswith(ZIP):
-        raise FormatError(f"{path}: a zip archive, as Excel writes them; save the table as CSV")
+    for start, what in OTHERS.items():
+        if raw.startswith(start):
+            raise FormatError(f"{path}: {what}")
     # the first nonempty line, with all lines that its quotes span
     first: Any = re.match(rb'[\r\n]*((?:"[^"]*"|[^"\r\n]+)*)', raw)
     header, quoted = first[1], raw.find(b'"', first.end()) >= 0
@@ -135,7 +144,9 @@ def _parse(raw: bytes, options: dict[str, Any], wanted: list[str] | None, texts:
     try:
         return csv.read_csv(pa.BufferReader(raw), reading, parsing, converting)
     except pa.ArrowInvalid as error:  # which counts the header as a row
-        raise ValueError(re.sub(r"Row #(\d+)", lambda row: f"row {int(row[1]) - 1}", str(error))) from error
+        text = re.sub(r"Row #(\d+)", lambda row: f"row {int(row[1]) - 1}", str(error))
+        text += f"; a value with {options['delimiter']!r} in it needs quotes" if "columns, got" in text else ""
+        raise ValueError(text) from error
 
 
 def parquet_source(path: Path, limits: Limits) -> Source:
@@ -179,12 +190,14 @@ def _read_columns(path: Path, size: int, schema: Any, roles: ColumnRoles, limits
 def frame_source(frame: Any, where: str) -> Source:
     """Wrap an Arrow table, a pandas or polars frame, or any object with Arrow's C stream interface."""
     is_pandas = hasattr(frame, "iloc")
-    if not is_pandas and not hasattr(frame, "__arrow_c_stream__"):
+    if not hasattr(frame, "columns") or not (is_pandas or hasattr(frame, "__arrow_c_stream__")):
         raise InputError(
             f"{where}: a {type(frame).__name__}; a path, a pandas or polars DataFrame, or an Arrow table is required"
         )
     with wrap_errors(where, "a table"):
         if is_pandas:
+            if not frame.columns.is_unique:
+                raise ValueError(f"column {frame.columns[frame.columns.duplicated()][0]!r} occurs twice")
             frame = frame.copy(deep=False)
             for name in (name for name in frame.columns if frame[name].dtype == object):
                 if _is_text_or_mixed(frame[name].tolist()):

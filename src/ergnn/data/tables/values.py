@@ -15,7 +15,7 @@ import scipy.sparse
 from ergnn.config.errors import FormatError, truncate
 from ergnn.config.files import wrap_errors
 from ergnn.config.limits import Limits
-from ergnn.data.tables.columns import CHOOSE, PREFIX, ColumnRoles
+from ergnn.data.tables.columns import CHOOSE, FEATURES, PREFIX, ColumnRoles
 from ergnn.data.tables.node_tables import EncodedText
 
 MISSING = ("", "-", "--", "?", "#n/a", "na", "n/a", "<na>", "nan", "null", "none")
@@ -44,8 +44,9 @@ def plain(column: Any) -> Any:
     column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
-        raise TypeError(f"values are of type {column.type}; numbers, text or dates are required")
+    if not any(fits(column.type) for fits in (is_text, is_numeric, is_time, pa.types.is_null)):
+        hint = f"; a list per node must be in a column {FEATURES!r}" if pa.types.is_nested(column.type) else ""
+        raise TypeError(f"values are of type {column.type}; numbers, text or dates are required{hint}")
     if pa.types.is_floating(column.type):
         nan = pc.is_nan(column)
         return pc.if_else(nan, pa.scalar(None, column.type), column) if nan.true_count else column
