@@ -101,9 +101,8 @@ class Update:
             lines.append("there are no edges: nodes are predicted from their columns alone")
         if "-1" in self.classes:
             lines.append("class '-1' is a class like any other; where it means no label, leave the label empty")
-        several = [name for name in self.classes if _is_several(name, {*known, *self.classes})]
-        if several:
-            lines.append(f"{_few(several)} seem to be several classes each, but a node has one class; see not-for.md")
+        if several := [name for name in self.classes if _is_several(name, {*known, *self.classes})]:
+            lines.append(f"{_few(several)}: several classes each? a node has one class (docs/not-for.md)")
         if len(known) + len(numbered) == 1:
             lines.append("there is one class only, so that every node is predicted to be of it")
         for name, count in Counter(name.casefold() for name in self.classes).items() if not known else ():
@@ -129,8 +128,7 @@ def _few(names: Sequence[str]) -> str:
 
 def _is_several(name: str, classes: set[str]) -> bool:
     """Whether the name of a class is a list, or joins names of which one at least is a class."""
-    parts = ({part.strip() for part in name.split(mark)} for mark in ";,|" if mark in name)
-    return name.startswith("[") or any(some & classes for some in parts)
+    return name.startswith("[") or not (classes - {name}).isdisjoint(re.split(r"\s*[;,|]\s*", name))
 
 
 def short_name(name: str) -> str:
@@ -164,8 +162,8 @@ def check_labels(snapshot: Snapshot, nodes: NodeTable | None) -> None:
     distinct = set(labels)
     if len(labels) >= MIN_NUMBERS and len(distinct) > DISTINCT * len(labels) and _are_fractions(distinct):
         raise InputError(
-            f"the labels look like numbers to predict ({listed(sorted(distinct), 3)}: {len(distinct):,} distinct "
-            f"values of {len(labels):,}), and ergnn predicts classes; group them into classes first, e.g. with "
+            f"{nodes.where}: the labels look like numbers to predict ({listed(sorted(distinct), 3)}: {len(distinct):,} "
+            f"distinct values of {len(labels):,}), and ergnn predicts classes; group them first, e.g. with "
             "pandas.qcut(label, 5), or use a regression model"
         )
 

@@ -20,7 +20,7 @@ from ergnn.data.partial import find_all
 from ergnn.folder import why
 from ergnn.folder.page import folder_page
 from ergnn.folder.spool import IDS, OUTCOMES, Job
-from ergnn.folder.update import prepare_update
+from ergnn.folder.update import check_labels, prepare_update
 from ergnn.pages.table import render_page
 from ergnn.serve import requests as schema
 from ergnn.serve.guard import Guard, one_line, problem
@@ -216,6 +216,7 @@ def _add_writing(app: FastAPI, service: Service) -> None:
                 tables = read_upload(directory, service.limits.tables, service.served.snapshot.version.columns)
                 if idle:  # otherwise a queued update may add nodes that this one refers to
                     prepare_update(service.served.snapshot, *tables)
+                    check_labels(service.served.snapshot, tables[0])
 
             await service.answer(check)
             return _accepted(service, (await service.submit(directory, "observe", name)).number)

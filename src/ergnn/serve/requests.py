@@ -154,7 +154,8 @@ def node_table(nodes: Sequence[Node], limits: Limits, where: str = "nodes") -> N
     if any(isinstance(node, LabeledNode) for node in nodes):
         for field, name in (("labels", "label"), ("split", "split")):
             values[field] = np.array([getattr(node, name, None) for node in nodes], object)
-    return NodeTable(np.array([node.id for node in nodes], object), **values)
+    ids = np.array([node.id for node in nodes], object)
+    return NodeTable(ids, **values, where=where, row_name=lambda row: f"{where}, row {row + 1}")
 
 
 def _check_all(nodes: Sequence[Node], rows: Sequence[Any], what: str, where: str) -> None:
@@ -186,8 +187,9 @@ def _features(nodes: Sequence[Node], limits: Limits, where: str) -> Any:
     return scipy.sparse.csr_matrix((values, columns, indptr), (len(pairs), width))
 
 
-def edge_table(edges: Sequence[Edge]) -> EdgeTable:
-    return EdgeTable(*np.array([(edge.source, edge.target) for edge in edges], object).T)
+def edge_table(edges: Sequence[Edge], where: str = "edges") -> EdgeTable:
+    source, target = np.array([(edge.source, edge.target) for edge in edges], object).T
+    return EdgeTable(source, target, row_name=lambda row: f"{where}, row {row + 1}")
 
 
 def _kind(row: Any) -> str:
@@ -219,7 +221,7 @@ def json_lines(data: bytes, limits: Limits, where: str) -> tuple[NodeTable | Non
             limits.check("nodes", len(nodes), where)
     if not nodes and not edges:
         raise FormatError(f"{where}: no nodes and no edges")
-    return node_table(nodes, limits, where) if nodes else None, edge_table(edges) if edges else None
+    return node_table(nodes, limits, where) if nodes else None, edge_table(edges, where) if edges else None
 
 
 def to_json_lines(data: bytes) -> bytes:
@@ -234,6 +236,12 @@ def to_json_lines(data: bytes) -> bytes:
 def first_error(errors: Sequence[Any]) -> str:
     """The first error of pydantic, with the field and without the value."""
     first = errors[0]
-    field = ".".join(str(key)[:40] for key in first["loc"] if key not in ("body", "node", "edge"))
-    more = f" ({len(errors) - 1} more)" if len(errors) > 1 else ""
-    return f"{field or 'body'}: {first['msg']}{more}"[:400]
+    field = ".".join(str(key)[:40] for key in first["loc"] if key not in ("body", "node", "edge", "constrained-str"))
+    more, problem = f" ({len(errors) - 1} more)" if len(errors) > 1 else "", first["msg"]
+    if first["type"] == "json_invalid":
+        return f"invalid JSON: {first.get('ctx', {}).get('error', problem)}{field and f' (character {field})'}"[:400]
+    if first["loc"][-1:] == ("constrained-str",):
+        problem, more = "text or a whole number is required", ""
+    elif first["type"] == "extra_forbidden":
+        problem = "no such field; values by column name belong in 'columns'"
+    return f"{field or 'body'}: {problem}{more}"[:400]

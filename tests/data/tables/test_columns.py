@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ergnn.cli.main import main
 from ergnn.config.errors import InputError
-from ergnn.data.tables import Columns, EdgeTable, FormatError, NodeTable, read_edges, read_nodes, read_tables
+from ergnn.data.tables import Columns, EdgeTable, FormatError, Limits, NodeTable, read_edges, read_nodes, read_tables
 from ergnn.data.tables.node_tables import canonical
 from ergnn.folder import LearnerFolder
 
@@ -233,4 +233,4 @@ def test_what_is_missing_in_both_files_is_said_at_once(tmp_path: Path) -> None:
     nodes = r"nodes: no column 'id'; columns are 'Customer', 'age'; name it with --id-column, or in .*Columns\(id=…\)"
     edges = r"edges: no columns 'source' and 'target'; .*'src', 'tgt', 'id' \(are the files of .* swapped\?\); name .*"
     with pytest.raises(FormatError, match=f"{nodes}; and {edges}--source-column and --target-column, or "):
-        read_tables(*frames)
+        read_tables(*frames, Columns(), Limits())

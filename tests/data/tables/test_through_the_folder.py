@@ -53,7 +53,7 @@ def test_features_are_known_by_name(folder: LearnerFolder) -> None:
     folder.observe(read_nodes(turned), None)
     stored = Codes.from_matrix(folder.snapshot().graph.stored_features(np.arange(21, 25)), len(NAMES))
     np.testing.assert_allclose(stored.numbers, later[NAMES].to_numpy(), rtol=1e-13)
-    with pytest.raises(InputError, match="missing: 'age', whose values may be empty; unknown: 'years'"):
+    with pytest.raises(InputError, match="missing: 'age'; add what is missing, values may be empty; unknown: 'years'"):
         folder.observe(read_nodes(frame_of(30, [0, 1]).rename(columns={"age": "years"})), None)
     assert folder.inspect()["graph"]["nodes"] == 25
 

@@ -164,14 +164,10 @@ def _hint(*roles: str) -> str:
 def check_known(names: Iterable[str], known: Sequence[str], needed: Sequence[str], where: object) -> None:
     """Refuse feature columns that are not those of earlier nodes."""
     unknown, missing = sorted(set(names) - set(known)), [name for name in needed if name not in set(names)]
-    problems = []
-    if missing:
-        guess = did_you_mean(missing[0], unknown)
-        problems.append(f"missing: {listed(missing)}{guess}, whose values may be empty")
+    problems = [f"missing: {listed(missing)}; add what is missing, values may be empty"] if missing else []
     if unknown:
-        problems.append(
-            f"unknown: {listed(unknown)}; leave out what is unknown with --ignore-column{label_hint(unknown)}"
-        )
+        text = f"unknown: {listed(unknown)}{did_you_mean(unknown[0], known)}; leave out what is unknown with"
+        problems.append(f"{text} --ignore-column{label_hint(unknown)}")
     if problems:
         raise FormatError(f"{where}: feature columns differ from those of earlier nodes; {'; '.join(problems)}")
 

@@ -161,7 +161,7 @@ def _ask_about(texts: Any, name: str, where: object) -> None:
             "dates",
             pc.match_substring_regex(texts, ODD_DATE),
             is_time,
-            "dates such as 2024-05-31, with a zone all or none",
+            "dates such as 2024-05-31, all with a time zone or none",
         ),
     ):
         if pc.sum(alike).as_py() >= NEARLY * (len(texts) - texts.null_count):

@@ -87,21 +87,17 @@ def read_edges(edges: Any, *, columns: Columns | None = None, limits: Limits | N
     return EdgeTable(**texts, weight=weight, row_name=source.row_name, ignored=ignored)
 
 
-def read_tables(
-    nodes: Any, edges: Any, columns: Columns | None = None, limits: Limits | None = None
-) -> tuple[NodeTable | None, EdgeTable | None]:
-    """Read nodes and edges, either of which may be None. One message says what is wrong with both."""
+def read_tables(nodes: Any, edges: Any, columns: Columns, limits: Limits) -> tuple[NodeTable | None, EdgeTable | None]:
+    """Read nodes and edges, either of which may be None; one error says what is wrong with both."""
     out: list[Any] = []
     wrong = []
     for read, table in ((read_nodes, nodes), (read_edges, edges)):
         try:
             out.append(None if table is None else read(table, columns=columns, limits=limits))
         except FormatError as error:
-            wrong.append(error)
-    if len(wrong) == 2:
-        raise FormatError(f"{wrong[0]}; and {wrong[1]}")
+            wrong.append(str(error))
     if wrong:
-        raise wrong[0]
+        raise FormatError("; and ".join(wrong))
     return out[0], out[1]
 
 
