@@ -21,6 +21,11 @@ REFUSED: list[tuple[str, Callable[[LearnerFolder], object], str]] = [
     ("width", lambda f: f.observe(nodes_of(["z"], ["c0"], np.ones((1, 3)))), "3 features; 12 are required"),
     ("bare new node", lambda f: f.observe(nodes_of(["z"], ["c0"])), "0 features; 12 are required"),
     ("changed", lambda f: f.observe(nodes_of(["n1"], None, np.full((1, 12), 7.0))), "node 'n1' .* other features"),
+    (
+        "values of a known node",
+        lambda f: list(f.predict(nodes=nodes_of(["n1"], None, np.full((1, 12), 7.0)))),
+        "other features; they cannot change here, observe the change before predicting",
+    ),
     ("unknown id", lambda f: list(f.predict(["nobody"])), "node 'nobody' is not in the graph"),
     ("bare id", lambda f: list(f.predict(nodes=nodes_of(["nobody"]))), "has no features here"),
     ("class", lambda f: list(f.predict(["n1"], classes=["c9"])), "class 'c9' has not been learned; these have: c0, c1"),

@@ -229,3 +229,18 @@ def test_mistakes_in_a_first_update_are_named(tmp_path: Path) -> None:
     record = first_update(tmp_path / "e", [f"a{i},k{i},{c}" for i, c in enumerate(cities)])
     only = "40 classes ('k0', 'k1', 'k10', …) have one labeled node each and cannot be scored"
     assert record["notes"][0] == f"{only}; are the labels numbers to predict, or ids?"
+    labels = ["a;b", "a", "b|c", "[1]", "-1", "R&D, x"]
+    record = first_update(tmp_path / "f", [f'a{i},"{labels[i % 6]}",{c}' for i, c in enumerate(cities)])
+    assert record["notes"][:2] == [
+        "class '-1' is a class like any other; where it means no label, leave the label empty",
+        "'[1]', 'a;b': several classes each? a node has one class (docs/not-for.md)",
+    ]
+    later, folder = tmp_path / "later.csv", LearnerFolder(tmp_path / "e" / "new")
+    for city, problem in {"Kiel": "only values that no earlier node has", "": "no values in this update"}.items():
+        later.write_text("\n".join(["id,label,city", *(f"b{city}{i},,{city}" for i in range(10))]))
+        assert f"column 'city' has {problem}" in folder.observe(later)["notes"]
+    later.write_text("id,label,split,age\na,x,test,1\nb,y,val,2\nc,,train,3\n")
+    with pytest.raises(InputError, match=r"later\.csv: all labels are held out by the column 'split'; some must be"):
+        LearnerFolder.create(tmp_path / "g").observe(later)
+    with pytest.raises(InputError, match=r"later\.csv: new nodes need the columns of earlier ones: 'city'"):
+        folder.observe(read_nodes(later, columns=Columns(ignore=["age"])))

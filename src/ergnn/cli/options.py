@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Container, Iterable, Mapping
 from typing import Any, NoReturn
 
-from ergnn.config.errors import InputError, did_you_mean
+from ergnn.config.errors import InputError, UnknownNameError, did_you_mean
 from ergnn.config.learner_config import LearnerConfig
 from ergnn.config.registry import REQUIRED, Option
 
@@ -85,7 +86,7 @@ class CommandParser(argparse.ArgumentParser):
     """Method whose options are parsed if no other is named; None if the command takes no method."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        words = list(args or ())
+        self.words = words = list(args or ())
         if self.default_method is None or not {"-h", "--help"}.intersection(words):
             parsed, unknown = super().parse_known_args(words, namespace)
             if self.default_method is None or not unknown:
@@ -103,7 +104,12 @@ class CommandParser(argparse.ArgumentParser):
         return parsed, self._refuse(unknown)
 
     def error(self, message: str) -> NoReturn:
-        """Say in one line what is wrong with the arguments."""
+        """Say in one line what is wrong with the arguments; an unknown option may be the reason that one is missing."""
+        if self.default_method is None:
+            self._refuse([word for word in self.words if word.partition("=")[0] not in self._option_string_actions])
+        if wrong := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
+            choices = wrong[2].replace("'", "").split(", ")
+            raise UnknownNameError("choice", wrong[1], choices)
         raise InputError(f"{message}; `{self.prog} --help` lists the options")
 
     def _refuse(self, unknown: list[str]) -> list[str]:

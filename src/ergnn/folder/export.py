@@ -26,6 +26,7 @@ from ergnn.config.files import wrap_errors, write_file
 from ergnn.config.imports import extra
 from ergnn.data.scale import CLIP
 from ergnn.data.structure import features_of
+from ergnn.data.tables.columns import Columns
 from ergnn.data.tables.encoder import Encoder
 from ergnn.data.tables.kinds import encode_values
 from ergnn.data.tables.named_graph import features_tensor, to_graph
@@ -67,9 +68,10 @@ class NodeClassifier(nn.Module):
 
         The edges matter only if the nodes have no columns: then features follow from them.
         """
-        nodes = read_nodes(table)
+        columns = Columns().recall(self.metadata.get("names", {}))
+        nodes = read_nodes(table, columns=columns)
         if self.metadata.get("structure"):
-            table = None if edges is None else read_edges(edges)
+            table = None if edges is None else read_edges(edges, columns=columns)
             return to_graph(nodes, table, undirected=not self.metadata["directed"]).graph.x.to_dense()
         if self.encoder is None:
             return features_tensor(nodes).to_dense()
@@ -314,6 +316,7 @@ def _model(snapshot: Snapshot) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "ergnn": __version__,
         **described,
         **{name: version.state.get(name) for name in DESCRIBED},
+        **({"names": names} if (names := version.columns.told()) else {}),
         "classes": snapshot.classes,
         "version": version.number,
         "directed": snapshot.settings.directed,

@@ -65,6 +65,7 @@ def inspect_snapshot(snapshot: Snapshot) -> dict[str, Any]:
         "folder": str(snapshot.root),
         "version": version.number,
         "settings": snapshot.settings.settings(),
+        "names": snapshot.version.columns.told(),
         "graph": {
             "nodes": version.nodes,
             "edges": version.edges,

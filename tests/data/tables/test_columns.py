@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import ergnn
 from ergnn.cli.main import main
 from ergnn.config.errors import InputError
 from ergnn.data.tables import Columns, EdgeTable, FormatError, Limits, NodeTable, read_edges, read_nodes, read_tables
@@ -222,6 +223,8 @@ def test_a_folder_remembers_the_names_of_columns(tmp_path: Path, monkeypatch: py
         assert main(f"predict f -o out.csv --nodes {answer}".split()) == 0
         assert main(f"explain f -o why.html --nodes {answer}".split()) == 0
     assert next(LearnerFolder("f").predict(nodes="n2.csv"))[0] == [str(i) for i in range(20, 30)]
+    assert main(["export", "f", "-o", "m.safetensors"]) == 0
+    assert ergnn.load("m.safetensors").encode("n2.csv").size(0) == 10
     assert main(["forget", "f", "--nodes", "other.csv"]) == 0
     assert LearnerFolder("f").columns.told() == told
     assert main(["rollback", "f", "--to", "0"]) == 0

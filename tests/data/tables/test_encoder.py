@@ -212,6 +212,9 @@ def test_texts_of_which_none_is_frequent_are_no_category() -> None:
         ([*(str(18 + i % 24) for i in range(60)), "old"], "look like numbers, but 'old'"),
         ([f"{1 + i % 28:02d}.{1 + i % 12:02d}.20{10 + i}" for i in range(60)], "look like dates, but '01.01.2010'"),
         ([f"{1 + i % 12}/{1 + i % 28}/20{10 + i}" for i in range(60)], "write dates such as 2024-05-31"),
+        ([f"{50 + i} kg" for i in range(60)], "look like numbers, but '50 kg'"),
+        ([f"2024-01-{1 + i % 28:02d}" if i else "2024-02-30" for i in range(60)], "look like dates, but '2024-02-30'"),
+        ([f"2024-01-{1 + i % 28:02d}T12:00{'Z' * (i < 50)}" for i in range(60)], "but '2024-01-23T12:00' cannot be"),
     ],
 )
 def test_columns_that_nearly_hold_numbers_or_dates_are_asked_about(values: list[str], message: str) -> None:
@@ -222,9 +225,11 @@ def test_columns_that_nearly_hold_numbers_or_dates_are_asked_about(values: list[
     assert decide_kinds(columns, {"x": "text"}, "t")[0].kind == "text"
 
 
-@pytest.mark.parametrize("values", [["+41 79 {:03d} 11 22"], ["10.0.0.{}"], ["A-{}"], ["{}-{}"], ["room {}"]])
+@pytest.mark.parametrize(
+    "values", [["+41 79 {:03d} 11 22"], ["10.0.0.{}"], ["A-{}"], ["{}-{}"], ["room {}"], ["{}{:c}"]]
+)
 def test_texts_with_digits_are_no_numbers(values: list[str]) -> None:
-    texts = [values[0].format(i, i + 1) for i in range(60)]
+    texts = [values[0].format(i, i + 65) for i in range(60)]
     assert decide_kinds({"x": pa.array(texts)}, {}, "t")[0].kind in ("text", "ignore")
 
 

@@ -29,6 +29,8 @@ NODES = {
     "\n\n": "no header; the file has only empty lines",
     "id,a\n": "no nodes",
     "PK\x03\x04...": "a zip archive, as Excel writes them; save the table as CSV",
+    "PAR1...": "a Parquet file; its name must end in .parquet",
+    "source,target\nx,y\n": "columns are 'source', 'target' (are the files of nodes and edges swapped?)",
     "x,7\ny,8\n": "columns are 'x', '7' (is the header missing? the first line must name the columns)",
     "name,a\nx,1\n": "no column 'id'; columns are 'name', 'a'; name it with --id-column",
     "id;a\nx;1\n": "no column 'id'; columns are 'id;a' (separated by ';'? values are separated by commas",
@@ -39,7 +41,7 @@ NODES = {
     "id,a\nx,1\ny,2\nx,3\n": "row 3: id 'x' occurs again, first in PATH, row 1",
     "id,a\n7,1\n7.0,2\n": "row 2: id '7' occurs again, first in PATH, row 1",
     "id,a\n,1\n": "row 1: id is missing",
-    "id,a\nx,1,2\n": "row 1: Expected 2 columns, got 3: x,1,2",
+    "id,a\nx,1,2\n": "row 1: Expected 2 columns, got 3: x,1,2; a value with ',' in it needs quotes",
     "id,a\nx,1\n\ny\n": "row 2: Expected 2 columns, got 1: y",
     "id,feature_a,feature_b\nx,1,two\n": "row 1, column 'feature_b': 'two' is not a number; a finite number is "
     "required; if this is not a feature, name the feature columns with --feature-columns, or leave this one out with "
@@ -92,6 +94,8 @@ def test_a_table_of_edges_that_cannot_be_read(text: str, tmp_path: Path) -> None
 PARQUET = {
     "no nodes": ({"id": pa.array([], pa.string())}, "no nodes"),
     "id missing": ({"id": ["a", None]}, "row 2: id is missing"),
+    "list of a table": ({"id": [1], "a": [[1]]}, "numbers, text or dates are required; a list per node must be in a"),
+    "time of day": ({"id": [1], "a": [datetime.time(1)]}, "values are of type time64[us]; numbers, text or dates are"),
     "id of bytes": ({"id": [b"a"]}, "column 'id': cannot be read as text (values are of type binary"),
     "feature missing": ({"id": [1, 2], "feature_a": [1.0, None]}, "row 2, column 'feature_a': the value is missing"),
     "feature date": (
