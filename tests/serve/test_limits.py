@@ -98,7 +98,7 @@ def test_a_body_without_a_length_is_counted(tight: TestClient) -> None:
 
 def test_time(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answered = Event()
-    monkeypatch.setattr("ergnn.serve.app.read_upload", lambda place, limits: answered.wait(60))
+    monkeypatch.setattr("ergnn.serve.app.read_upload", lambda *args: answered.wait(60))
     service = Service(root, ServeLimits(seconds=2))
     with TestClient(make_app(service), "http://localhost") as client:
         answer = client.post("/observe", content=b"id\nn0\n", headers={"content-type": "text/csv"})
