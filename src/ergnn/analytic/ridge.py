@@ -41,6 +41,9 @@ LOO_ROWS = 1 << 11
 GRID_ROWS = 1 << 9
 """Of at most this many rows, the errors of all λ are computed; of more, downhill from a middle one."""
 
+MUCH_WORSE = 1.1
+"""A kernel is not tried on all rows if its error on a quarter of them is so many times that of the best one."""
+
 EXACT_ROWS = 12_000
 """A Gaussian kernel of more rows is replaced by that of their Nyström features."""
 
@@ -279,9 +282,8 @@ def choose(
     if not bool((targets.size > 1).any()) or len(grams) == len(kernels) == len(lambdas) == 1:
         lam = DEFAULT_LAMBDA if len(lambdas) > 1 else float(lambdas[0])
         return 0, Trial(first[(len(first) - 1) // 2], lam, torch.inf, power=power)
-    trials = list[Trial]()
-    for gram in grams:  # from the best λ of the features before
-        trials.append(search(gram, targets, first, lambdas, trials[-1].lam if trials else None))
+    few = None if ids is None or labels.numel() <= GRID_ROWS else loo_rows(ids, labels.numel() // 4)
+    trials = [search(gram, targets, first, lambdas, few) for gram in grams]
     half, more = labels.new_empty(0), 1.0
     if ids is not None and count > labels.numel():
         half, more = loo_rows(ids, labels.numel() // 2), count / labels.numel()
@@ -294,7 +296,7 @@ def choose(
     for i in dict.fromkeys((best, base)):
         trial = trials[i]
         if gaussian:
-            other = search(grams[i], targets, gaussian, lambdas)
+            other = search(grams[i], targets, gaussian, lambdas, few)
             trial = other if other.error < trial.error * (1 - GAIN) else trial
         if trial.accuracy >= trials[base].accuracy:
             return i, trial
@@ -311,18 +313,28 @@ def expected_error(trial: Trial, gram: Tensor, labels: Tensor, half: Tensor, mor
 
 
 def search(
-    gram: Tensor, targets: Targets, kernels: Sequence[Kernel], lambdas: Sequence[float], start: float | None = None
+    gram: Tensor, targets: Targets, kernels: Sequence[Kernel], lambdas: Sequence[float], few: Tensor | None = None
 ) -> Trial:
     """Return the kernel and λ with the smallest weighted squared error when each row is left out in turn.
 
     With ``K + λI = LLᵀ`` of the weighted kernel matrix and dual weights α, the score of row i without it is
     ``y_i − α_i / ((K + λI)⁻¹_ii √w_i)``.
+
+    A search among ``few`` of the rows says where to start; kernels that are much worse there are not tried.
     """
     square, trials = gram.diagonal().clone(), dict[int, Trial]()
-    best = middle(len(lambdas)) if start is None else lambdas.index(start)
+    before, place = [], middle(len(kernels))
+    if few is not None:
+        less, some = Targets(targets.column[few], targets.power), gram[few][:, few]
+        before = [search(some, less, [kernel], lambdas) for kernel in kernels]
+        place = least([trial.error for trial in before])
 
     def best_of(i: int) -> float:
-        nonlocal best
+        start = middle(len(lambdas))
+        if before:
+            start = lambdas.index(before[i].lam)
+            if before[i].error > before[place].error * MUCH_WORSE:
+                return torch.inf
         k = kernels[i].of_products(gram.clone(), square, square).mul_(targets.root).mul_(targets.root.T)
 
         accuracies: dict[int, float] = {}
@@ -334,12 +346,12 @@ def search(
             accuracies[j] = targets.accuracy(loo)
             return targets.error(loo)
 
-        errors = descend(error, len(lambdas), best, gram.size(0) <= GRID_ROWS)  # from the best λ of the kernel before
+        errors = descend(error, len(lambdas), start, gram.size(0) <= GRID_ROWS)
         best = least(errors)
         trials[i] = Trial(kernels[i], float(lambdas[best]), errors[best], accuracies[best], targets.power)
         return trials[i].error
 
-    return trials[least(descend(best_of, len(kernels), middle(len(kernels))))]
+    return trials[least(descend(best_of, len(kernels), place))]
 
 
 def middle(count: int) -> int:
