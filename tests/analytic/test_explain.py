@@ -204,7 +204,7 @@ def test_learners_without_a_closed_form_say_so() -> None:
         with pytest.raises(InputError, match=message):
             learner.explain(0)
     learner = Learner("sgc", "analytic", head="growing").observe(Task(0, graph, nodes, nodes[:0], nodes, (0, 1, 2, 3)))
-    with pytest.raises(InputError, match="node is 40; it must be 0 to 39"):
+    with pytest.raises(InputError, match="nodes contains 40; nodes are 0 to 39"):
         learner.explain(40)
     with pytest.raises(InputError, match="nothing is left to label"):
         learner.suggest(2, among=nodes)
