@@ -17,6 +17,9 @@
 # the same GCN with one stored node per class forgets less. The matrix shows it.
 
 # %%
+import tempfile
+from pathlib import Path
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -90,5 +93,6 @@ ergnn.evaluate_stream(closed, stream)
 # A learner is kept in one file without code in it.
 
 # %%
-closed.save("closed.safetensors", graph=True)
-ergnn.Learner.load("closed.safetensors")
+path = Path(tempfile.mkdtemp()) / "closed.safetensors"
+closed.save(path, graph=True)
+ergnn.Learner.load(path)

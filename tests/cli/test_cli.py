@@ -156,11 +156,12 @@ def test_entries_are_listed_with_their_options(
     ],
 )
 def test_an_interrupted_command_says_how_to_continue(
-    argv: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    argv: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def interrupt(*args: object, **kwargs: object) -> None:
         raise KeyboardInterrupt
 
+    monkeypatch.chdir(tmp_path)
     for place in ("lab.run.run", "lab.resumable.run_resumable", "lab.reproduce.reproduce"):
         monkeypatch.setattr(f"ergnn.{place}", interrupt)
     monkeypatch.setattr("ergnn.config.registry.Registry.create", interrupt)
