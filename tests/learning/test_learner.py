@@ -287,6 +287,8 @@ def test_nodes_may_come_in_any_form(stream: TaskStream, form: Callable[[torch.Te
     for call, text in {
         lambda: learner.explain([1]): r"explain: nodes must be a vector of node ids.* of shape \(1, 1\)",
         lambda: learner.suggest(1, [60]): "suggest: nodes contains 60; nodes are 0 to 59",
+        lambda: learner.set_graph([]): r"a list; a Graph is required, such as Graph\.from_pyg",
+        lambda: TaskStream.from_classes({}): "a dict; a Graph is required",
         lambda: learner.suggest(0): "count is 0; it must be 1 or more",
         lambda: learner.observe(stream): "observe: a TaskStream; a task of a TaskStream is required, such as stream",
         lambda: learner.predict([1], "a"): "task number 'a' has not been learned",

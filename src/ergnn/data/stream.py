@@ -162,6 +162,8 @@ class TaskStream(Sequence[Task]):
                 task.
             metric: score of a task.
         """
+        if not isinstance(graph, Graph):
+            raise InputError(f"a {type(graph).__name__}; a Graph is required, such as Graph.from_pyg(data)")
         graph.validate()
         check_choice("edges", edges, EDGES)
         check_choice("leftover", leftover, LEFTOVERS)

@@ -101,7 +101,8 @@ class Update:
             lines.append("there are no edges: nodes are predicted from their columns alone")
         if "-1" in self.classes:
             lines.append("class '-1' is a class like any other; where it means no label, leave the label empty")
-        if several := [name for name in self.classes if _is_several(name, {*known, *self.classes})]:
+        names = {*known, *self.classes}
+        if several := [name for name in self.classes if _is_several(name, names)]:
             lines.append(f"{_few(several)}: several classes each? a node has one class (docs/not-for.md)")
         if len(known) + len(numbered) == 1:
             lines.append("there is one class only, so that every node is predicted to be of it")
@@ -128,7 +129,8 @@ def _few(names: Sequence[str]) -> str:
 
 def _is_several(name: str, classes: set[str]) -> bool:
     """Whether the name of a class is a list, or joins names of which one at least is a class."""
-    return name.startswith("[") or not (classes - {name}).isdisjoint(re.split(r"\s*[;,|]\s*", name))
+    parts = re.split(r"\s*[;,|]\s*", name)
+    return name.startswith("[") or (len(parts) > 1 and not classes.isdisjoint(parts))
 
 
 def short_name(name: str) -> str:
@@ -156,9 +158,7 @@ def check_labels(snapshot: Snapshot, nodes: NodeTable | None) -> None:
             f"{label_hint(nodes.columns or nodes.feature_names or ())}"
         )
     if is_first and nodes.split is not None and set(nodes.split[nodes.labels != None]) <= set(SPLITS[1:]):  # noqa: E711
-        raise InputError(
-            f"{nodes.where}: all labels are held out by the column 'split'; some must be 'train', or empty"
-        )
+        raise InputError(f"{nodes.where}: all labels are held out by the column 'split'; some must be 'train'")
     distinct = set(labels)
     if len(labels) >= MIN_NUMBERS and len(distinct) > DISTINCT * len(labels) and _are_fractions(distinct):
         raise InputError(

@@ -104,6 +104,8 @@ class Learner:
 
     def set_graph(self, graph: Graph | None) -> None:
         """Set the default graph for predictions; with None, every prediction requires a graph."""
+        if graph is not None and not isinstance(graph, Graph):
+            raise InputError(f"a {type(graph).__name__}; a Graph is required, such as Graph.from_pyg(data)")
         if graph is not None and self.num_features not in (None, graph.num_features):
             raise InputError(
                 f"the graph has {graph.num_features} features; this learner's tasks had {self.num_features}"
