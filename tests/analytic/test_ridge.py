@@ -98,6 +98,39 @@ def test_the_error_is_found_downhill(kernel: Kernel, monkeypatch: pytest.MonkeyP
     assert fit_ridge(rows, labels, kernels=(kernel,)).lam == whole.lam
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_search_that_starts_from_a_quarter_of_the_rows_finds_the_best(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, labels = data(120, 20, 3, seed)
+    rows = torch.nn.functional.normalize(rows + 4 * torch.randn(120, 20, generator=torch.Generator().manual_seed(seed)))
+    ids = torch.arange(120)
+    whole = choose([rows @ rows.T], labels, KERNELS["auto"], ids=ids)[1]
+    tried: list[int] = []
+    inverse = ridge.inverse_factor
+
+    def counted(matrix: torch.Tensor, lam: float = 0.0) -> torch.Tensor:
+        tried.append(matrix.size(0))
+        return inverse(matrix, lam)
+
+    monkeypatch.setattr(ridge, "GRID_ROWS", 30)
+    monkeypatch.setattr(ridge, "inverse_factor", counted)
+    found = choose([rows @ rows.T], labels, KERNELS["auto"], ids=ids)[1]
+    assert (found.kernel, found.lam) == (whole.kernel, whole.lam)
+    assert 3 <= tried.count(120) < 25  # of 45 pairs of a kernel and λ
+    order = torch.randperm(120, generator=torch.Generator().manual_seed(seed))
+    again = choose([rows[order] @ rows[order].T], labels[order], KERNELS["auto"], ids=ids[order])[1]
+    assert (again.kernel, again.lam) == (found.kernel, found.lam)
+    assert again.error == pytest.approx(found.error, rel=1e-9)
+
+
+def test_the_inverse_of_a_factor_by_products_equals_that_by_substitution() -> None:
+    rows = torch.randn(601, 700, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    k = rows @ rows.T / 700
+    expected = torch.linalg.inv(torch.linalg.cholesky(k + 0.1 * torch.eye(601, dtype=torch.float64)))
+    torch.testing.assert_close(ridge.inverse_factor(k.clone(), 0.1), expected, rtol=0, atol=1e-10)
+
+
 def test_small_gains_go_to_the_linear_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = torch.Generator().manual_seed(0)
     angle = torch.rand(200, generator=generator, dtype=torch.float64) * 6.28
