@@ -44,6 +44,9 @@ GRID_ROWS = 1 << 9
 MUCH_WORSE = 1.1
 """A kernel is not tried on all rows if its error on a quarter of them is so many times that of the best one."""
 
+NEARLY = 1.02
+"""An error of at most so many times the smallest counts as equal to it when the search chooses where to start."""
+
 EXACT_ROWS = 12_000
 """A Gaussian kernel of more rows is replaced by that of their Nyström features."""
 
@@ -202,7 +205,8 @@ class Moments:
         for index in (~known).nonzero().flatten().split(ROW_BLOCK):
             block = rows[index] if lift is None else lift(rows[index])
             p = block * root[index, None].to(block.dtype)
-            self.gram += p.T @ p
+            columns = p.T
+            self.gram += products(columns, columns)  # one triangle
             sums.index_add_(0, targets.column[index], block.double())
         self._ids, self._classes, self.sums = ids, targets.classes, sums
 
@@ -322,36 +326,43 @@ def search(
 
     A search among ``few`` of the rows says where to start; kernels that are much worse there are not tried.
     """
-    square, trials = gram.diagonal().clone(), dict[int, Trial]()
-    before, place = [], middle(len(kernels))
+    starts, lowest = [middle(len(lambdas))] * len(kernels), [0.0] * len(kernels)
+    place = middle(len(kernels))
     if few is not None:
         less, some = Targets(targets.column[few], targets.power), gram[few][:, few]
-        before = [search(some, less, [kernel], lambdas) for kernel in kernels]
-        place = least([trial.error for trial in before])
+        tried = [loo_errors(some, less, *pair, lambdas)[0] for pair in zip(kernels, starts, strict=True)]
+        lowest = [min(errors) for errors in tried]
+        place = least(lowest)
+        # more rows may need a larger λ: the largest with nearly the smallest error
+        starts = [max(j for j, e in enumerate(errors) if not e > NEARLY * min(errors)) for errors in tried]
+    trials = dict[int, Trial]()
 
     def best_of(i: int) -> float:
-        start = middle(len(lambdas))
-        if before:
-            start = lambdas.index(before[i].lam)
-            if before[i].error > before[place].error * MUCH_WORSE:
-                return torch.inf
-        k = kernels[i].of_products(gram.clone(), square, square).mul_(targets.root).mul_(targets.root.T)
-
-        accuracies: dict[int, float] = {}
-
-        def error(j: int) -> float:
-            inverse = inverse_factor(k.clone(), lambdas[j])
-            alpha = inverse.T @ (inverse @ targets.t)
-            loo = (targets.t - alpha / inverse.square_().sum(0)[:, None]) / targets.root
-            accuracies[j] = targets.accuracy(loo)
-            return targets.error(loo)
-
-        errors = descend(error, len(lambdas), start, gram.size(0) <= GRID_ROWS)
+        if lowest[i] > MUCH_WORSE * lowest[place]:
+            return torch.inf
+        errors, accuracies = loo_errors(gram, targets, kernels[i], starts[i], lambdas)
         best = least(errors)
         trials[i] = Trial(kernels[i], float(lambdas[best]), errors[best], accuracies[best], targets.power)
         return trials[i].error
 
     return trials[least(descend(best_of, len(kernels), place))]
+
+
+def loo_errors(
+    gram: Tensor, targets: Targets, kernel: Kernel, start: int, lambdas: Sequence[float]
+) -> tuple[list[float], dict[int, float]]:
+    """Return the leave-one-out errors of λ, downhill from ``start``, and the accuracies of those that were tried."""
+    square, accuracies = gram.diagonal().clone(), dict[int, float]()
+    k = kernel.of_products(gram.clone(), square, square).mul_(targets.root).mul_(targets.root.T)
+
+    def error(j: int) -> float:
+        inverse = inverse_factor(k.clone(), lambdas[j])
+        alpha = inverse.T @ (inverse @ targets.t)
+        loo = (targets.t - alpha / inverse.square_().sum(0)[:, None]) / targets.root
+        accuracies[j] = targets.accuracy(loo)
+        return targets.error(loo)
+
+    return descend(error, len(lambdas), start, gram.size(0) <= GRID_ROWS), accuracies
 
 
 def middle(count: int) -> int:
