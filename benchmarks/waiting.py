@@ -1,6 +1,7 @@
 """How long people wait for the closed form: updates of many labels, an update of one node, short commands.
 
-    python -m benchmarks.waiting [stream] [folder] [busy] [labels] [--labels N ...] [--columns N ...] [--out FILE.json]
+    python -m benchmarks.waiting [stream] [folder] [busy] [labels] [--labels N ...] [--columns N ...]
+        [--kernel auto|linear|rbf] [--device NAME] [--out FILE.json]
 
 ``stream``: a graph of the shape of Coauthor Physics (34,493 nodes, 8,415 sparse columns, 5 classes), 8,600 labels in
 five updates of one class; beside it a GCN with 64 units trained on all labels at once.
@@ -12,7 +13,7 @@ each in its own process, with their processor time and peak memory, and an updat
 all the time.
 
 ``labels``: 1,000 to 20,000 labels and 500 to 8,000 columns: the first solve, and adding 1 % more labels, with peak
-memory, each in its own process.
+memory, each in its own process; on a GPU, its memory.
 
 The floor of a command is ``import torch``. That of an update is the operations of the Gram matrix and the Cholesky
 factorization of its head, at the speed of a matrix product that is measured first, in the dtype of each.
@@ -29,7 +30,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing import Process
 from pathlib import Path
@@ -64,17 +65,29 @@ class Row(NamedTuple):
     floor: float | None = None
 
 
-def seconds_per_operation(dtype: torch.dtype, size: int = 2_000) -> float:
+def synchronized(work: Callable[[], Any], device: str) -> Callable[[], None]:
+    """Return a function that also waits for the GPU."""
+
+    def run() -> None:
+        work()
+        if device != "cpu":
+            torch.cuda.synchronize()
+
+    return run
+
+
+def seconds_per_operation(dtype: torch.dtype, device: str = "cpu", size: int = 2_000) -> float:
     """Return the time of a multiplication, or an addition, in a matrix product."""
-    one = torch.randn(size, size, dtype=dtype)
-    return seconds(lambda: one @ one) / (2 * size**3)
+    size *= 1 if device == "cpu" else 4
+    one = torch.randn(size, size, dtype=dtype, device=device)
+    return seconds(synchronized(lambda: one @ one, device)) / (2 * size**3)
 
 
 class Floor:
     """The least seconds of an update: one triangle of inner products, and a factorization of the smaller system."""
 
-    def __init__(self) -> None:
-        self.rates = {dtype: seconds_per_operation(dtype) for dtype in (torch.float32, torch.float64)}
+    def __init__(self, device: str = "cpu") -> None:
+        self.rates = {dtype: seconds_per_operation(dtype, device) for dtype in (torch.float32, torch.float64)}
 
     def __call__(self, head: AnalyticHead, graph: Graph, labels: int, new: int) -> float:
         """Return the seconds of adding the last ``new`` of ``labels`` labels."""
@@ -235,21 +248,23 @@ def measure_busy(args: argparse.Namespace) -> Iterator[Row]:
             process.kill()
 
 
-def measure_solves(labels: int, columns: int) -> dict[str, float]:
+def measure_solves(labels: int, columns: int, kernel: Any, device: str) -> dict[str, float]:
     """Learn ``labels`` labels, then 1 % more; in a process of its own."""
-    more, floor, out = labels // 100, Floor(), dict[str, float]()
+    more, floor, out = labels // 100, Floor(device), dict[str, float]()
     graph, train = labeled_graph(labels * 5 // 4, labels * 5, columns, 10, labels + more)
-    head = AnalyticHead()
+    graph, train = graph.to(device), train.to(device)
+    head = AnalyticHead(kernel=kernel)
     for name, nodes in (("first solve", train[:labels]), ("1 % more labels", train[labels:])):
-        out[name] = seconds(partial(head.learn, graph, nodes, graph.y[nodes]), 1, 0)
+        out[name] = seconds(synchronized(partial(head.learn, graph, nodes, graph.y[nodes]), device), 1, 0)
         out[f"floor of {name}"] = floor(head, graph, head.state.nodes.numel(), nodes.numel())
-    return {**out, "peak memory": peak_gb()}
+    return {**out, "peak memory": peak_gb() if device == "cpu" else torch.cuda.max_memory_allocated() / 1e9}
 
 
 def measure_labels(args: argparse.Namespace) -> Iterator[Row]:
     for labels in args.labels:
         for columns in args.columns:
             command = [sys.executable, "-m", "benchmarks.waiting", "--solve", str(labels), str(columns)]
+            command += ["--kernel", args.kernel, "--device", args.device]
             printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
             values = json.loads(printed.splitlines()[-1])
             title = f"{labels:,} labels, {columns:,} columns"
@@ -266,13 +281,15 @@ def main() -> None:
     parser.add_argument("cases", nargs="*", help=f"of {', '.join(CASES)}; by default all")
     parser.add_argument("--labels", type=int, nargs="+", default=LABELS, help="numbers of labels of the case labels")
     parser.add_argument("--columns", type=int, nargs="+", default=COLUMNS, help="numbers of columns of the case labels")
+    parser.add_argument("--kernel", default="auto", help="kernel of the closed form in the case labels")
+    parser.add_argument("--device", default="cpu", help="device of the case labels")
     parser.add_argument("--out", type=Path, help="write the results to this JSON file")
     parser.add_argument("--solve", type=int, nargs=2, metavar=("LABELS", "COLUMNS"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if unknown := set(args.cases) - set(CASES):
         parser.error(f"unknown cases: {', '.join(sorted(unknown))}; {', '.join(CASES)} are known")
     if args.solve:
-        print(json.dumps(measure_solves(*args.solve)))
+        print(json.dumps(measure_solves(args.solve[0], args.solve[1], args.kernel, args.device)))
         return
     results: dict[str, list[dict[str, Any]]] = {}
     print(f"{'':<72} {'value':>8}    {'floor':>8} {'ratio':>6}")

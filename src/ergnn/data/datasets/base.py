@@ -19,7 +19,6 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 import torch
-from platformdirs import user_cache_dir
 from torch import Tensor
 
 from ergnn.config.errors import InputError
@@ -194,6 +193,8 @@ def with_compact_x(graph: Graph) -> Graph:
 
 def cache_root() -> Path:
     """Return the platform's cache folder."""
+    from platformdirs import user_cache_dir
+
     return Path(user_cache_dir("ergnn"))
 
 
