@@ -16,7 +16,7 @@ from ergnn.cli.main import main
 from ergnn.config import imports
 from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.data import DATASETS
-from ergnn.lab.compare import Compared, Condition, Entry, compare, contenders, fit_memory, plan
+from ergnn.lab.compare import Condition, Entry, compare, contenders, fit_memory, plan
 from ergnn.lab.engines import GridRunner
 from ergnn.lab.options import SEARCH_SEED, CompareOptions
 from ergnn.lab.report.comparison import Group, benchmark_section, write_comparison
@@ -80,28 +80,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def done(folder: Path, rings: None) -> Compared:
-    found = compare(OPTIONS, GridRunner(folder))
-    write_comparison(found, folder, "ergnn compare …", quick=True)
-    return found
+def done(folder: Path, rings: None) -> list[Entry]:
+    entries, left_out = compare(OPTIONS, GridRunner(folder))
+    write_comparison(entries, left_out, folder, "ergnn compare …", quick=True)
+    return entries
 
 
-def of(done: Compared, method: str, dataset: str = "rings", scenario: str = "class") -> Entry:
-    (entry,) = [e for e in done.entries if (e.method, e.condition) == (method, Condition(dataset, scenario, "all"))]
+def of(done: list[Entry], method: str, dataset: str = "rings", scenario: str = "class") -> Entry:
+    (entry,) = [e for e in done if (e.method, e.condition) == (method, Condition(dataset, scenario, "all"))]
     return entry
 
 
-def test_unsupported_pairs_are_planned_with_a_reason_and_not_run(done: Compared) -> None:
-    assert len(done.entries) == len(METHODS_RUN) * 4
-    reasons = {(e.method, e.condition.scenario): e.reason for e in done.entries if e.reason}
+def test_unsupported_pairs_are_planned_with_a_reason_and_not_run(done: list[Entry]) -> None:
+    assert len(done) == len(METHODS_RUN) * 4
+    reasons = {(e.method, e.condition.scenario): e.reason for e in done if e.reason}
     reason = "method 'packnet' does not support head 'growing', as it must know the task of a node; choose one of: "
     reason += "shared, per-task"
     assert reasons == {("packnet", "class"): reason}
-    assert all(len(e.runs) == 2 for e in done.entries if not e.reason)
+    assert all(len(e.runs) == 2 for e in done if not e.reason)
 
 
-def test_memories_are_as_large_as_the_budget_allows(done: Compared) -> None:
-    for entry in done.entries:
+def test_memories_are_as_large_as_the_budget_allows(done: list[Entry]) -> None:
+    for entry in done:
         if entry.sizes is not None:
             assert entry.ranked
             option, largest = entry.sizes
@@ -114,7 +114,7 @@ def test_memories_are_as_large_as_the_budget_allows(done: Compared) -> None:
     assert live.nbytes == 4 * 6 * 16  # ids and labels of all training nodes
 
 
-def test_the_search_uses_no_reported_seed_and_no_test_node(done: Compared, folder: Path) -> None:
+def test_the_search_uses_no_reported_seed_and_no_test_node(done: list[Entry], folder: Path) -> None:
     with RunStore(folder / "search.sqlite", create=False) as store:
         searched = store.runs()
     assert {run.seed for run in searched} == {run.order for run in searched} == {SEARCH_SEED + i for i in range(3)}
@@ -122,26 +122,26 @@ def test_the_search_uses_no_reported_seed_and_no_test_node(done: Compared, folde
     assert trials
     assert {(run.config["score"], run.config["first_tasks"], run.matrix.num_tasks) for run in trials} == {("val", 2, 2)}
     assert all(run.config["epochs"] == 1 for run in searched if "score" not in run.config)
-    assert {run.seed for entry in done.entries for run in entry.runs} == {0, 1}
-    for entry in done.entries:
+    assert {run.seed for entry in done for run in entry.runs} == {0, 1}
+    for entry in done:
         assert len(entry.trials) == (0 if entry.reason else 2)
 
 
-def test_a_finished_comparison_resumes_without_runs_and_gives_the_same_tables(folder: Path, done: Compared) -> None:
+def test_a_finished_comparison_resumes_without_runs_and_gives_the_same_tables(folder: Path, done: list[Entry]) -> None:
     with pytest.raises(InputError, match=r"contains \d+ finished runs; use --resume to continue"):
         GridRunner(folder)
     before = {path.name: path.read_bytes() for path in folder.glob("*.md")}
     runner = GridRunner(folder, resume=True)
     again = compare(OPTIONS, runner)
     assert not runner.outcomes
-    write_comparison(again, folder, "ergnn compare …", quick=True)
+    write_comparison(*again, folder, "ergnn compare …", quick=True)
     assert {path.name: path.read_bytes() for path in folder.glob("*.md")} == before
     assert sorted(before) == ["benchmark.md", "details.md", "search.md"]
-    more = compare(replace(OPTIONS, seeds=3), GridRunner(folder, run=False))
-    assert {entry.reason for entry in more.entries if entry.method == "replay"} == {"1 runs are not finished"}
+    more, _ = compare(replace(OPTIONS, seeds=3), GridRunner(folder, run=False))
+    assert {entry.reason for entry in more if entry.method == "replay"} == {"1 runs are not finished"}
 
 
-def test_tables_show_the_stored_runs(folder: Path, done: Compared) -> None:
+def test_tables_show_the_stored_runs(folder: Path, done: list[Entry]) -> None:
     text = (folder / "benchmark.txt").read_text(encoding="utf-8")
     details = (folder / "details.md").read_text(encoding="utf-8")
     results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
@@ -163,11 +163,11 @@ def test_tables_show_the_stored_runs(folder: Path, done: Compared) -> None:
 OURS = ("analytic:statistics", "rings")
 
 
-def test_the_overview_has_the_gap_to_our_method_of_every_other_one(folder: Path, done: Compared) -> None:
+def test_the_overview_has_the_gap_to_our_method_of_every_other_one(folder: Path, done: list[Entry]) -> None:
     text = (folder / "overview.svg").read_text(encoding="utf-8")
     panels = text.split("<svg ")[2:]
     marks = [re.findall(r'c-\w+( alt)?"><circle class="mark" cx="([\d.]+)" [^>]*data-tip="([^"]+)"', p) for p in panels]
-    others = [e for e in done.entries if e.runs and e.method != "analytic:statistics"]
+    others = [e for e in done if e.runs and e.method != "analytic:statistics"]
     assert len(panels) == 2
     assert sum(map(len, marks)) == len(others)
     for entry in others:
@@ -180,7 +180,7 @@ def test_the_overview_has_the_gap_to_our_method_of_every_other_one(folder: Path,
         assert all((float(x) - zero) * float(shown.rsplit(" ", 1)[1]) >= 0 for _, x, shown in drawn)
 
 
-def test_micro_accuracy_counts_every_test_node_once(done: Compared) -> None:
+def test_micro_accuracy_counts_every_test_node_once(done: list[Entry]) -> None:
     run = of(done, "nearest-mean").runs[0]
     sizes = [record["test_nodes"] for record in run.history]
     correct = [n * a for n, a in zip(sizes, run.matrix.values[-1], strict=True)]
@@ -189,7 +189,7 @@ def test_micro_accuracy_counts_every_test_node_once(done: Compared) -> None:
     assert correct == pytest.approx(np.rint(correct))
 
 
-def fake_entry(method: str, dataset: str, scores: list[float], done: Compared, nbytes: int = 0) -> Entry:
+def fake_entry(method: str, dataset: str, scores: list[float], done: list[Entry], nbytes: int = 0) -> Entry:
     """An entry whose runs have the given AA."""
     like, runs = of(done, "nearest-mean", dataset), []
     for seed, score in enumerate(scores):
@@ -198,7 +198,7 @@ def fake_entry(method: str, dataset: str, scores: list[float], done: Compared, n
     return replace(like, method=method, runs=runs, budget=100)
 
 
-def test_better_rivals_are_named_and_only_methods_within_the_budget_are_ranked(done: Compared) -> None:
+def test_better_rivals_are_named_and_only_methods_within_the_budget_are_ranked(done: list[Entry]) -> None:
     rng = np.random.default_rng(0)
     base = rng.normal(0.7, 0.02, 12)
     entries = [

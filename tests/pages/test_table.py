@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from ergnn.pages import figures, table
-from ergnn.pages.table import Cell, Table
+from ergnn.pages.table import Table
 
 CELLS = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z", "M")), max_size=8)
 
@@ -21,7 +21,7 @@ def any_table(draw: st.DrawFn) -> Table:
 
 
 def test_the_examples_in_the_docstrings_hold() -> None:
-    for module, least in ((table, 4), (figures, 4)):
+    for module, least in ((table, 5), (figures, 4)):
         outcome = doctest.testmod(module)
         assert outcome.attempted >= least
         assert outcome.failed == 0
@@ -94,8 +94,5 @@ def test_latex_escapes_special_characters() -> None:
     assert lines[6] == r"{*} \\"
 
 
-def test_integers_have_separators_and_cells_are_sorted_by_their_numbers() -> None:
-    ((first, second, third),) = Table(["a", "b", "c"], [[12345, "−", Cell("-1.5 ± 2", "ours", "a tip")]]).rows
-    assert (first, first.sort_key) == ("12,345", "12345")
-    assert second.sort_key == "−"
-    assert (third.sort_key, third.kind, third.tip) == ("-1.5", "ours", "a tip")
+def test_integers_have_separators() -> None:
+    assert Table(["a", "b"], [[12345, "12345"]]).rows == [["12,345", "12345"]]

@@ -58,8 +58,8 @@ def compare(args: argparse.Namespace) -> int:
             lines.say(f"left out: {condition}: {reason}")
 
     runner = runner_of(args, lines, batch=args.batch or BATCH, run=not args.no_run)
-    done = compare(options, runner, planned)
-    sections = write_comparison(done, args.out, command_line(args, "compare", CompareOptions), args.quick)
+    planned_and_run = compare(options, runner, planned)
+    sections = write_comparison(*planned_and_run, args.out, command_line(args, "compare", CompareOptions), args.quick)
     files = "benchmark, details and search as .txt, .md and .tex, figures as .svg, results.json, report.html"
     return print_results(sections, f"{args.out}: {files}", runner.failed)
 

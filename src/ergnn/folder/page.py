@@ -11,7 +11,7 @@ from ergnn.learning.evaluation import accuracy_matrix
 from ergnn.learning.metrics import accuracy_map
 from ergnn.learning.watch import ALPHA
 from ergnn.pages.figures import Drawing, bar_chart, class_looks, heat_map, neighborhood_map
-from ergnn.pages.table import Cell, Table, percent, render_page
+from ergnn.pages.table import Table, percent, render_page
 
 MOST_DRAWN = 40
 """Updates (the newest) and classes that the figures show."""
@@ -197,12 +197,12 @@ def node_tables(node: dict[str, Any]) -> Iterator[Table]:
     """
     most = max((row["share"] for row in node["terms"]), default=0.0) or 1.0
     rows = [
-        [row["id"], row["label"], str(row["update"]), f"{row['term']:+.4f}",
-         Cell(percent(row["share"]), "meter", f"{row['share'] / most:.3f}")]
+        [row["id"], row["label"], str(row["update"]), f"{row['term']:+.4f}", percent(row["share"])]
         for row in node["terms"]
-    ]  # fmt: skip
+    ]
+    bars = [row["share"] / most for row in node["terms"]]
     title = f"labeled nodes: {len(rows)} of {node['num_terms']:,}; each adds its term to the score of its label"
-    yield Table(["labeled node", "label", "update", "term", "share %"], rows, "lllrr", title)
+    yield Table(["labeled node", "label", "update", "term", "share %"], rows, "lllrr", title, bars=bars)
     if node["features"] is None:
         return
     compared, columns = _compared(node), node["features"]["columns"]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -281,13 +281,6 @@ def trial_settings(
     return [{}, *Random(seed).sample(points, min(count - 1, len(points)))]
 
 
-class Compared(NamedTuple):
-    """The result of :func:`compare`; ``left_out`` has the reason of each unavailable condition."""
-
-    entries: list[Entry]
-    left_out: dict[str, str]
-
-
 def fit_memory(entry: Entry) -> Generator[dict[str, Any], int, dict[str, Any]]:
     """Yield settings to measure and receive their bytes; return those of the largest memory within the budget.
 
@@ -326,8 +319,8 @@ def compare(
     options: CompareOptions,
     runner: GridRunner,
     on_planned: Callable[[Sequence[Entry], Mapping[str, str]], None] = lambda entries, left_out: None,
-) -> Compared:
-    """Run everything that is not finished yet; ``on_planned`` is called with the plan before."""
+) -> tuple[list[Entry], dict[str, str]]:
+    """Run everything that is not finished yet, and return :func:`plan`, with which ``on_planned`` is called before."""
     entries, left_out = plan(options)
     on_planned(entries, left_out)
     for dataset in dict.fromkeys(entry.condition.dataset for entry in entries):
@@ -335,7 +328,7 @@ def compare(
         _fit_all(available, runner)
         _search_all([entry for entry in available if not entry.reason], options, runner)
         _run_all([entry for entry in available if not entry.reason], options, runner)
-    return Compared(entries, left_out)
+    return entries, left_out
 
 
 def _fit_all(entries: Sequence[Entry], runner: GridRunner) -> None:

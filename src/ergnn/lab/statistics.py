@@ -42,18 +42,13 @@ def wilcoxon(differences: Sequence[float]) -> float:
     >>> wilcoxon([0.0, 0.0])
     1.0
     """
-    given = np.asarray(differences, dtype=np.float64).round(12)  # differences due to rounding are ties
-    given = given[given != 0]
-    if not given.size:
-        return 1.0
-    doubled = np.rint(2 * stats.rankdata(np.abs(given))).astype(int)
-    chances = np.zeros(int(doubled.sum()) + 1)
-    chances[0] = 1.0
+    rounded = np.asarray(differences, dtype=np.float64).round(12)  # differences due to rounding are ties
+    rounded = rounded[rounded != 0]
+    doubled = np.rint(2 * stats.rankdata(np.abs(rounded))).astype(int)
+    chances = np.ones(1)
     for rank in doubled:
-        shifted = np.zeros_like(chances)
-        shifted[rank:] = chances[: len(chances) - rank]
-        chances = (chances + shifted) / 2
-    seen = int(doubled[given > 0].sum())
+        chances = (np.pad(chances, (0, rank)) + np.pad(chances, (rank, 0))) / 2
+    seen = int(doubled[rounded > 0].sum())
     tail = min(chances[: seen + 1].sum(), chances[seen:].sum())
     return float(min(1.0, 2 * tail))
 
@@ -64,12 +59,11 @@ def holm(p_values: Sequence[float]) -> list[float]:
     >>> [round(p, 2) for p in holm([0.01, 0.04, 0.03, 0.005])]
     [0.03, 0.06, 0.06, 0.02]
     """
-    given = np.asarray(p_values, dtype=np.float64)
-    adjusted, highest = np.empty_like(given), 0.0
-    for smaller, i in enumerate(np.argsort(given, kind="stable")):
-        highest = max(highest, min(1.0, (given.size - smaller) * given[i]))
-        adjusted[i] = highest
-    return [float(p) for p in adjusted]
+    raw = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(raw, kind="stable")
+    adjusted = np.empty_like(raw)
+    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, np.arange(raw.size, 0, -1) * raw[order]))
+    return adjusted.tolist()
 
 
 @dataclass(frozen=True)

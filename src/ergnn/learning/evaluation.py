@@ -271,21 +271,25 @@ def misleading(truth: NDArray[Any], predicted: NDArray[Any], names: Sequence[str
     return lines
 
 
-def _accuracy(record: Record) -> dict[int, float]:
-    """The accuracy on each update's held-out nodes at the time of a record, without updates that have none left."""
-    if not all(0 <= right <= of for _, right, of in record["scores"]):
-        raise ValueError("a record counts more right nodes than nodes")
-    return {update: right / of for update, right, of in record["scores"] if of}
+def _accuracies(records: Sequence[Record]) -> NDArray[Any]:
+    """``[i, j]``: accuracy on the held-out nodes of update j after update i; NaN where it has none (left)."""
+    values = np.full((len(records), len(records)), np.nan)
+    for number, record in enumerate(records):
+        for update, right, of in record["scores"]:
+            if not 0 <= right <= of:
+                raise ValueError("a record counts more right nodes than nodes")
+            values[number, update] = right / of if of else np.nan
+    return values
 
 
 def accuracy_matrix(records: Sequence[Record]) -> tuple[list[int], AccuracyMatrix] | None:
     """Updates that had held-out nodes when they came, and the accuracy on each since then."""
-    accuracy = [_accuracy(record) for record in records]
-    scored = [number for number, known in enumerate(accuracy) if number in known]
-    values = np.array([[accuracy[i].get(j, np.nan) for j in scored] for i in scored]).reshape(len(scored), len(scored))
-    if not scored or np.isnan(values[np.tril_indices(len(scored))]).any():
+    values = _accuracies(records)
+    scored = np.flatnonzero(~np.isnan(values.diagonal()))
+    values = values[np.ix_(scored, scored)]
+    if not len(scored) or np.isnan(values[np.tril_indices(len(scored))]).any():
         return None
-    return scored, AccuracyMatrix(values)
+    return scored.tolist(), AccuracyMatrix(values)
 
 
 def measures(records: Sequence[Record]) -> dict[str, float]:
@@ -294,24 +298,18 @@ def measures(records: Sequence[Record]) -> dict[str, float]:
     All use the scores in the newest record, which need not have held-out nodes of its own; updates whose held-out nodes
     were all forgotten are left out.
     """
-    accuracy = [_accuracy(record) for record in records]
-    now = {update: score for update, score in (accuracy[-1] if records else {}).items() if update in accuracy[update]}
-    if not now:
+    values = _accuracies(records)
+    learned, now = values.diagonal(), values[-1:].sum(0)
+    scored = ~np.isnan(learned + now)
+    if not scored.any():
         return {}
     _, right, total = map(sum, zip(*records[-1]["scores"], strict=True))
-    return {
-        "pm": float(np.mean([accuracy[update][update] for update in now])),
-        "fm": forgetting(records)[-1] or 0.0,
-        "aa": float(np.mean(list(now.values()))),
-        "accuracy": right / total,
-    }
+    means = {"pm": float(learned[scored].mean()), "aa": float(now[scored].mean()), "accuracy": right / total}
+    return {**means, "fm": forgetting(records)[-1] or 0.0}
 
 
 def forgetting(records: Sequence[Record]) -> list[float | None]:
     """After each update, the mean over earlier ones of (score when it was learned − score now); None for the first."""
-    accuracy, out = [_accuracy(record) for record in records], list[float | None]()
-    for number, now in enumerate(accuracy):
-        earlier = [update for update in now if update < number and update in accuracy[update]]
-        lost = [accuracy[update][update] - now[update] for update in earlier]
-        out.append(sum(lost) / len(lost) if lost else None)
-    return out
+    values = _accuracies(records)
+    earlier = [row[:number][~np.isnan(row[:number])] for number, row in enumerate(values.diagonal() - values)]
+    return [float(sum(lost) / len(lost)) if len(lost) else None for lost in earlier]

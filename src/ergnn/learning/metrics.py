@@ -25,7 +25,7 @@ from ergnn.config.errors import InputError, check_choice
 from ergnn.data.stream import METRICS
 from ergnn.pages.figures import Drawing, heat_map
 from ergnn.pages.run_tables import accuracy_table
-from ergnn.pages.table import number, percent
+from ergnn.pages.table import percent
 
 
 def accuracy(predicted: Tensor, target: Tensor) -> float:
@@ -247,9 +247,9 @@ class Summary:
         52.00 ± 4.97, 51.00 (n = 2), 50.00
         """
         if self.n == 2:
-            return f"{number(self.mean, scale)} (n = 2)"
-        half = "" if self.ci95 is None else f" ± {number(self.ci95, scale)}"
-        return number(self.mean, scale) + half
+            return f"{percent(self.mean, scale)} (n = 2)"
+        half = "" if self.ci95 is None else f" ± {percent(self.ci95, scale)}"
+        return percent(self.mean, scale) + half
 
 
 def summarize(values: ArrayLike) -> Summary:

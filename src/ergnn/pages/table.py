@@ -22,42 +22,17 @@ NOTHING = "–"
 """Placeholder for a missing number."""
 
 
-class Cell(str):
-    """Text of a table cell; integers get separators. HTML also uses ``kind`` (style class) and ``tip`` (on hover)."""
-
-    kind: str
-    tip: str
-
-    def __new__(cls, text: str | int, kind: str = "", tip: str = "") -> Cell:
-        cell = super().__new__(cls, f"{text:,}" if isinstance(text, int) else text)
-        cell.kind, cell.tip = kind, tip
-        return cell
-
-    @property
-    def sort_key(self) -> str:
-        """The number that the text starts with, otherwise the text; empty for a missing number.
-
-        >>> Cell("1,234.5 ± 0.1").sort_key, Cell("mf* 2").sort_key, Cell(NOTHING).sort_key
-        ('1234.5', 'mf* 2', '')
-        """
-        first = self.partition(" ")[0].replace(",", "").rstrip("%")
-        try:
-            float(first)
-        except ValueError:
-            return "" if self == NOTHING else str(self)
-        return first
-
-
 @dataclass(frozen=True)
 class Table:
     """Cells under a header; every row is as long as the header.
 
     Args:
         header: column names.
-        rows: cells: strings, integers or :class:`Cell`.
+        rows: cells: strings, or integers, which get separators.
         align: one letter per column, ``l`` or ``r``; by default the first is left, the others right.
         title: a line above the table; its caption in LaTeX.
         id: HTML only: the element's id.
+        bars: HTML only: the length, from 0 to 1, of a bar beside the last cell of each row.
 
     >>> print(Table(["method", "PM"], [["finetune", "94.19"], ["replay", "95.66"]]).to_text())
      method   │    PM
@@ -71,10 +46,11 @@ class Table:
     align: str = ""
     title: str = ""
     id: str = ""
+    bars: Sequence[float] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "align", self.align or "l" + "r" * (len(self.header) - 1))
-        cells = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in self.rows]
+        cells = [[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in self.rows]
         object.__setattr__(self, "rows", cells)
 
     def render(self, format: str) -> str:
@@ -125,7 +101,7 @@ class Table:
 
     @property
     def _all(self) -> list[Sequence[str]]:
-        return [self.header, *([str(cell) for cell in row] for row in self.rows)]
+        return [self.header, *self.rows]  # type: ignore[list-item]  # all are strings by now
 
 
 def duration(seconds: float) -> str:
@@ -140,23 +116,28 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def percent(fraction: float) -> str:
-    """Format a fraction as percent with two decimals, never ``-0.00``.
+def percent(value: float, scale: float = 100) -> str:
+    """Format a fraction in percent with two decimals, or, with scale 1, as it is with three; never ``-0.00``.
 
-    >>> percent(0.94186), percent(-0.00001)
-    ('94.19', '0.00')
-    """
-    return number(fraction)
-
-
-def number(value: float, scale: float = 100) -> str:
-    """Format a fraction in percent with two decimals, or, with scale 1, as it is with three.
-
-    >>> number(0.94186), number(-0.001, 1)
-    ('94.19', '-0.001')
+    >>> percent(0.94186), percent(-0.00001), percent(-0.001, 1)
+    ('94.19', '0.00', '-0.001')
     """
     digits = 2 if scale == 100 else 3
     return f"{round(scale * value, digits) + 0.0:.{digits}f}"
+
+
+def sort_key(cell: str) -> str:
+    """Return the number that a cell starts with, otherwise the cell; empty for a missing number.
+
+    >>> sort_key("1,234.5 ± 0.1"), sort_key("mf* 2"), sort_key(NOTHING)
+    ('1234.5', 'mf* 2', '')
+    """
+    first = cell.partition(" ")[0].replace(",", "").rstrip("%")
+    try:
+        float(first)
+    except ValueError:
+        return "" if cell == NOTHING else cell
+    return first
 
 
 def render_page(template: str, package: str = "ergnn.pages", **values: Any) -> str:
@@ -174,7 +155,7 @@ def render_page(template: str, package: str = "ergnn.pages", **values: Any) -> s
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": percent, "commas": "{:,}".format}
+    environment.filters |= {"percent": percent, "commas": "{:,}".format, "sort_key": sort_key}
     environment.filters["minus"] = lambda text: re.sub(r"(?<![\w)])-(?=\d)", "−", text)
     environment.filters["pretty"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False)
     made = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from ergnn.config.files import write_file
-from ergnn.lab.compare import ROWS, Compared, Entry
+from ergnn.lab.compare import ROWS, Entry
 from ergnn.lab.report.tables import QUICK_MARK, Section, write_json, write_sections
 from ergnn.lab.statistics import ALPHA, PairedTest, Ranking, paired_tests, pareto_front, rank
 from ergnn.pages.figures import Drawing, Point, Series, dot_plot, look_of, name_width, panels
-from ergnn.pages.table import NOTHING, Table, number, render_page
+from ergnn.pages.table import NOTHING, Table, percent, render_page
 
 RECOMMENDED = "analytic:statistics"
 """The method that the others are compared with."""
@@ -212,7 +212,7 @@ def search_section(group: Group) -> Section:
         for trial in entry.trials:
             mark = "chosen" if trial.settings == entry.chosen else ""
             settings = _settings(trial.settings) or "default"
-            rows.append([entry.method, entry.condition.dataset, settings, number(trial.score), mark])
+            rows.append([entry.method, entry.condition.dataset, settings, percent(trial.score), mark])
     table = Table(["method", "data set", "settings", "AA on validation nodes (%)", ""], rows, "lllrl") if rows else None
     return Section(f"Search · {group.title}", table, [] if rows else ["no trials"])
 
@@ -225,16 +225,18 @@ GAP_TICKS = (-80, -40, -20, -10, -5, -1, 0, 1, 5, 10, 20, 40)
 """Possible ticks of differences in AA, in points."""
 
 
-def write_comparison(done: Compared, out: str | Path, command: str, quick: bool = False) -> list[Section]:
+def write_comparison(
+    entries: Sequence[Entry], left_out: Mapping[str, str], out: str | Path, command: str, quick: bool = False
+) -> list[Section]:
     """Write all files into a folder; return the sections of ``benchmark.txt``, one per scenario and kind of edges."""
-    folder, groups = Path(out), groups_of(done.entries)
+    folder, groups = Path(out), groups_of(entries)
     figures = overview_of(groups)
     for _, drawing in figures:
         drawing.save(folder / "overview.svg")
     benchmark = [benchmark_section(group) for group in groups]
-    left_out = [f"{condition} is left out: {reason}" for condition, reason in done.left_out.items()]
     if left_out or quick:
-        benchmark.append(Section("Notes", None, [QUICK_MARK] * quick + left_out))
+        notes = [f"{condition} is left out: {reason}" for condition, reason in left_out.items()]
+        benchmark.append(Section("Notes", None, [QUICK_MARK] * quick + notes))
     sections = {
         "benchmark": benchmark,
         "details": [section for group in groups for section in detail_sections(group)],
@@ -242,9 +244,9 @@ def write_comparison(done: Compared, out: str | Path, command: str, quick: bool 
     }
     for name, named in sections.items():
         write_sections(folder, name, named, command)
-    entries = [_entry(entry) for entry in done.entries]
-    write_json(folder, command, left_out=done.left_out, entries=entries, groups=list(map(_ranks, groups)))
-    runs = [run for entry in done.entries for run in entry.runs]
+    values = {"left_out": left_out, "entries": list(map(_entry, entries)), "groups": list(map(_ranks, groups))}
+    write_json(folder, command, **values)
+    runs = [run for entry in entries for run in entry.runs]
     shown = [Section("Overview", None, figures=figures)] if figures else []
     page = render_page(
         "report.html",

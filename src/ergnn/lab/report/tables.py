@@ -15,7 +15,7 @@ from ergnn.lab.report.rows import ResultRow
 from ergnn.lab.store import machine_facts
 from ergnn.learning.metrics import Summary
 from ergnn.pages.figures import Drawing
-from ergnn.pages.table import FORMATS, LEAKY, NOTHING, OWN_EDGES, Table, number
+from ergnn.pages.table import FORMATS, LEAKY, NOTHING, OWN_EDGES, Table, percent
 
 QUICK_MARK = "QUICK: few seeds and epochs, to check that everything works; do not quote."
 
@@ -103,7 +103,7 @@ def result_table(
         else:
             header += [f"{title} paper", f"{title} ours", "diff"]
             differences = [_difference(*pair, scale) for pair in zip(ours, printed, strict=True)]
-            columns += [[NOTHING if v is None else number(v, scale) for v in printed], cells, differences]
+            columns += [[NOTHING if v is None else percent(v, scale) for v in printed], cells, differences]
     if count_runs:
         header.append("runs")
         columns.append([str(len(row.runs) if row else 0) for _, row, _ in rows])
@@ -113,7 +113,7 @@ def result_table(
 def _difference(ours: Summary | None, printed: float | None, scale: float) -> str:
     if ours is None or printed is None:
         return NOTHING
-    text = number(ours.mean - printed, scale)
+    text = percent(ours.mean - printed, scale)
     return text if text.startswith("-") else f"+{text}"
 
 
