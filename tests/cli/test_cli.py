@@ -162,7 +162,7 @@ def test_an_interrupted_command_says_how_to_continue(
         raise KeyboardInterrupt
 
     monkeypatch.chdir(tmp_path)
-    for place in ("lab.run.run", "lab.resumable.run_resumable", "lab.reproduce.reproduce"):
+    for place in ("lab.run.run", "lab.reproduce.reproduce"):
         monkeypatch.setattr(f"ergnn.{place}", interrupt)
     monkeypatch.setattr("ergnn.config.registry.Registry.create", interrupt)
     monkeypatch.setattr("ergnn.cli.folder.LearnerFolder", interrupt)

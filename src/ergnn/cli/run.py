@@ -36,11 +36,10 @@ def run_command(args: argparse.Namespace) -> None:
     config = config_of(args)  # before torch is imported
 
     from ergnn.data.datasets.base import DOWNLOAD_VARIABLE
-    from ergnn.engine.distributed import launched_first
+    from ergnn.engine.distributed import RanksError, joined, launched_first
     from ergnn.engine.hardware import set_threads
     from ergnn.lab.report.page import write_run_figure
-    from ergnn.lab.resumable import run_resumable
-    from ergnn.lab.run import total_epochs
+    from ergnn.lab.run import run, total_epochs
     from ergnn.lab.store import RunStore
     from ergnn.learning.resolve import options_in_effect
     from ergnn.pages.figures import check_figure_file
@@ -58,13 +57,20 @@ def run_command(args: argparse.Namespace) -> None:
     learner, selector = config.learner, options_in_effect(config.learner).get("selector")
     name = f"{config.dataset} · {learner.backbone} · {learner.method}" + (f" {selector}" if selector else "")
     say, stored = partial(print, "ergnn:", file=sys.stderr), args.store is not None and launched_first()
-    with (
-        RunStore(store_path(args.store)) if stored else nullcontext() as store,  # opened first: it may be rejected
-        progress_bar(name, total_epochs(config), enabled=not args.quiet and launched_first()) as progress,
-    ):
-        result = run_resumable(config, store=store, checkpoint=args.checkpoint, progress=progress, say=say)
-    if result is None:
-        return  # all ranks except the first
+    try:
+        with (
+            RunStore(store_path(args.store)) if stored else nullcontext() as store,  # opened first: it may be rejected
+            progress_bar(name, total_epochs(config), enabled=not args.quiet and launched_first()) as progress,
+            joined(str(learner.device)) as ranks,
+        ):
+            files = {"store": store, "checkpoint": args.checkpoint}
+            result = run(config, **files, ranks=ranks, progress=progress, say=say)
+    except RanksError as error:
+        again = f"the same command continues from {args.checkpoint}"
+        how = again if args.checkpoint else "use --checkpoint DIR to make a run resumable"
+        raise RanksError(f"{error}; {how}") from error
+    if not launched_first():
+        return
     shown = result.to_dict()
     if args.json:
         print_json(shown)

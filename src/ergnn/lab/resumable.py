@@ -1,8 +1,7 @@
-"""Runs with a store, with a checkpoint after each task, or on several ranks (``torchrun … -m ergnn run …``)."""
+"""Runs with a checkpoint after each task, or on several ranks (``torchrun … -m ergnn run …``)."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,67 +11,17 @@ import torch
 from ergnn.config.errors import InputError
 from ergnn.config.files import replacing
 from ergnn.data import TaskStream
-from ergnn.engine.distributed import Ranks, RanksError, broadcast, check_agreement, joined
+from ergnn.engine.distributed import Ranks, broadcast, check_agreement
 from ergnn.lab.config import RunConfig, member_key
-from ergnn.lab.result import Member, RunResult, SeedResult
-from ergnn.lab.run import BATCH, Progress, members_of, peak_memory_mb, run_members
-from ergnn.lab.store import RunStore
+from ergnn.lab.result import Member
 from ergnn.learning.callbacks import EpochCallback
 from ergnn.learning.evaluation import scores_together
 from ergnn.learning.learner import Learner
 from ergnn.learning.metrics import AccuracyMatrix
 
 SCHEMA = 1
-
-
-def run_resumable(
-    config: RunConfig,
-    *,
-    store: RunStore | None = None,
-    checkpoint: str | Path | None = None,
-    progress: Progress | None = None,
-    say: Callable[[str], None] = lambda text: None,
-) -> RunResult | None:
-    """Like :func:`ergnn.lab.run.run`, but on all launched ranks and without repeating stored runs.
-
-    With checkpoints or on several ranks, seeds are trained one at a time.
-
-    Args:
-        store: has finished runs, and receives the others as they finish; used on the first rank only.
-        checkpoint: folder with one file per member, written after each task; finished tasks are not repeated.
-        progress: as for ``run``; only the first rank reports.
-        say: called with messages about resumed work.
-
-    Returns:
-        The result; None on all ranks but the first.
-    """
-    config, start = config.resolved(), time.perf_counter()
-    folder = None if checkpoint is None else Path(checkpoint)
-    try:
-        with joined(str(config.learner.device)) as ranks:
-            first = ranks is None or ranks.is_first
-            config = config if ranks is None else config.with_settings(device=str(ranks.device))
-            members = members_of(config)
-            missing = members if store is None else store.missing(config)
-            missing = missing if ranks is None else broadcast(missing)
-            is_plain = ranks is None and folder is None
-            how = (BATCH, None) if is_plain else (1, Checkpointer(config, folder, ranks, say).learn)
-            results: list[SeedResult] = []
-            for finished in run_members(config, missing, progress if first else None, *how) if missing else ():
-                results += finished
-                if store is not None:
-                    store.put_all(config, finished)
-    except RanksError as error:
-        without = "use --checkpoint DIR to make a run resumable"
-        raise RanksError(f"{error}; {f'the same command continues from {folder}' if folder else without}") from error
-    if not first:
-        return None
-    if store is None:
-        seconds, memory = time.perf_counter() - start, peak_memory_mb(str(config.learner.device))
-        return RunResult(config, tuple(results), seconds, memory)
-    if len(missing) < len(members):
-        say(f"note: {len(members) - len(missing)} of {len(members)} runs were already in {store.path}")
-    return store.result(config)
+Progress = Callable[[int], None]
+"""Called with the number of training epochs since the last call."""
 
 
 class Checkpointer:

@@ -9,7 +9,7 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -19,8 +19,10 @@ from ergnn.data import DATASETS, TaskStream, make_stream
 from ergnn.data.datasets import base
 from ergnn.data.presets import GraphCache, PresetStream
 from ergnn.data.stream import move_streams, share_graphs
+from ergnn.engine.distributed import Ranks, broadcast
 from ergnn.lab.config import RunConfig
 from ergnn.lab.result import Member, RunResult, SeedResult
+from ergnn.lab.resumable import Checkpointer, Progress
 from ergnn.lab.walks import SkipGram, walk_stream
 from ergnn.learning.callbacks import EpochCallback
 from ergnn.learning.evaluation import check_stream, evaluate_streams
@@ -28,8 +30,9 @@ from ergnn.learning.learner import Learner
 from ergnn.learning.metrics import AccuracyMatrix, roc_auc
 from ergnn.learning.resolve import resolve
 
-Progress = Callable[[int], None]
-"""Called with the number of training epochs since the last call."""
+if TYPE_CHECKING:
+    from ergnn.lab.store import RunStore
+
 BATCH = 10
 """Number of members that are trained and stored together."""
 
@@ -152,6 +155,8 @@ def run_members(
         presets: the stream of each member; by default those of the configuration.
     """
     members = members_of(config) if members is None else members
+    if not members:
+        return
     device, is_walked = str(config.learner.device), config.input != "features"
     Learner(config.learner)  # refuses an unavailable device before any work
     if presets is None:
@@ -225,26 +230,39 @@ def run(
     seeds: int | Sequence[int] | None = None,
     denominator: Literal["M-1", "M"] | None = None,
     progress: Progress | None = None,
+    store: RunStore | None = None,
+    checkpoint: str | Path | None = None,
+    ranks: Ranks | None = None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> RunResult:
     """Run a configuration, or a learner on a custom stream, with several seeds.
 
     ``run(RunConfig("cora", backbone="gcn", seeds=5))``, or ``run(stream, LearnerConfig("gcn"), seeds=5)``.
+
+    With checkpoints or on several ranks, seeds are trained one at a time.
 
     Args:
         what: a complete :class:`RunConfig`, or a :class:`TaskStream`.
         learner: for a stream: configuration of the learner; by default ``LearnerConfig()``.
         seeds: for a stream: number of seeds from 0, by default 10, or a list of seeds.
         denominator: for a stream: denominator of the forgetting mean, ``M-1`` (default) or ``M``.
-        progress: called with the number of epochs since the last call.
+        progress: called with the number of epochs since the last call, on the first rank only.
+        store: for a configuration: finished runs, which are not repeated; receives the others as they finish. Other
+            ranks than the first have none, and return only what they computed.
+        checkpoint: for a configuration: folder with one file per member, written after each task; finished tasks are
+            not repeated.
+        ranks: ranks to compute on, see :func:`ergnn.engine.distributed.joined`.
+        say: called with messages about resumed work.
     """
-    start = time.perf_counter()
-    members: list[Member] | None = None
-    presets: list[PresetStream] | None = None
+    start, presets, is_first = time.perf_counter(), None, ranks is None or ranks.is_first
     if isinstance(what, RunConfig):
         if (learner, seeds, denominator) != (None, None, None):
             raise InputError("a RunConfig already contains learner, seeds and denominator; set them there")
-        config = what.resolved()
+        config = what.resolved() if ranks is None else what.resolved().with_settings(device=str(ranks.device))
+        members = members_of(config)
     else:
+        if (store, checkpoint) != (None, None):
+            raise InputError("store and checkpoint need a RunConfig, whose settings name the runs")
         chosen = range(10 if seeds is None else seeds) if seeds is None or isinstance(seeds, int) else seeds
         if not chosen:
             raise InputError(f"seeds is {seeds!r}; at least one is needed")
@@ -252,9 +270,21 @@ def run(
         config.check()
         members = [(seed, 0) for seed in chosen]
         presets = [PresetStream(what.to(str(config.learner.device)), "given", what.notes)] * len(members)
-    results = [result for done in run_members(config, members, progress, presets=presets) for result in done]
-    seconds, memory = time.perf_counter() - start, peak_memory_mb(str(config.learner.device))
-    return RunResult(config, tuple(results), seconds, memory)
+    missing = members if store is None else store.missing(config)
+    missing = missing if ranks is None else broadcast(missing)
+    is_plain, folder = ranks is None and checkpoint is None, None if checkpoint is None else Path(checkpoint)
+    how = (BATCH, None) if is_plain else (1, Checkpointer(config, folder, ranks, say).learn)
+    results: list[SeedResult] = []
+    for finished in run_members(config, missing, progress if is_first else None, *how, presets=presets):
+        results += finished
+        if store is not None:
+            store.put_all(config, finished)
+    if store is None:
+        seconds, memory = time.perf_counter() - start, peak_memory_mb(str(config.learner.device))
+        return RunResult(config, tuple(results), seconds, memory)
+    if len(missing) < len(members):
+        say(f"note: {len(members) - len(missing)} of {len(members)} runs were already in {store.path}")
+    return store.result(config)
 
 
 def peak_memory_mb(device: str = "cpu") -> float:
