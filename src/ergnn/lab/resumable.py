@@ -27,13 +27,15 @@ Progress = Callable[[int], None]
 class Checkpointer:
     """Learns streams task by task, writes checkpoints, and keeps the ranks consistent."""
 
-    def __init__(self, config: RunConfig, folder: Path | None, ranks: Ranks | None, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, config: RunConfig, folder: str | Path | None, ranks: Ranks | None, say: Callable[[str], None]
+    ) -> None:
         self.config, self.folder, self.ranks, self.say = config, folder, ranks, say
         self.is_first = ranks is None or ranks.is_first
 
     def learn(self, member: Member, learner: Learner, stream: TaskStream, progress: Progress | None) -> AccuracyMatrix:
         """Let a learner learn its stream, from its checkpoint if any, and score it after each task."""
-        path = None if self.folder is None else self.folder / f"{member_key(self.config, *member)}.pt"
+        path = None if self.folder is None else Path(self.folder) / f"{member_key(self.config, *member)}.pt"
         rows = self._resume(path, member, learner, stream)
         if progress is not None:
             progress(learner.training.epochs * len(rows))

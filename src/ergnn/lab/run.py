@@ -151,12 +151,13 @@ def run_members(
     """Yield the results of members of a resolved configuration (by default all), in batches of ``batch``.
 
     Args:
-        learn: by default, the learners of a batch are trained together.
+        learn: learns one member at a time; by default, the learners of a batch are trained together.
         presets: the stream of each member; by default those of the configuration.
     """
     members = members_of(config) if members is None else members
     if not members:
         return
+    batch = batch if learn is None else 1
     device, is_walked = str(config.learner.device), config.input != "features"
     Learner(config.learner)  # refuses an unavailable device before any work
     if presets is None:
@@ -272,10 +273,10 @@ def run(
         presets = [PresetStream(what.to(str(config.learner.device)), "given", what.notes)] * len(members)
     missing = members if store is None else store.missing(config)
     missing = missing if ranks is None else broadcast(missing)
-    is_plain, folder = ranks is None and checkpoint is None, None if checkpoint is None else Path(checkpoint)
-    how = (BATCH, None) if is_plain else (1, Checkpointer(config, folder, ranks, say).learn)
+    is_plain, progress = ranks is None and checkpoint is None, progress if is_first else None
+    learn = None if is_plain else Checkpointer(config, checkpoint, ranks, say).learn
     results: list[SeedResult] = []
-    for finished in run_members(config, missing, progress if is_first else None, *how, presets=presets):
+    for finished in run_members(config, missing, progress, learn=learn, presets=presets):
         results += finished
         if store is not None:
             store.put_all(config, finished)
