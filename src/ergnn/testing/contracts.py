@@ -251,9 +251,7 @@ def _backbone_learns(subject: Subject) -> None:
             model = _backbone(subject, out_channels=None)
             learner = Learner(model, "replay", head=head, epochs=EPOCHS, selector=selector, selector_options=options)
             for task in example_stream():
-                learner.observe(task)
-                score = learner.evaluate(task)
-                require(0.0 <= score <= 1.0, f"With head {head!r} {task.name} scores {score}.")
+                learner.observe(task).evaluate(task)
             assert learner.model is not None
             states.append(dict(learner.model.state_dict()))
         for name, before in model.named_parameters():
@@ -290,12 +288,6 @@ def _bits(learner: Learner) -> dict[str, Any]:
     """Return the full state after learning, without times."""
     state = learner.state_dict()
     return {key: state[key] for key in ("model", "method", "classes")}
-
-
-def _require_scores(learner: Learner, stream: TaskStream) -> None:
-    for task in stream:
-        score = learner.evaluate(task)
-        require(0.0 <= score <= 1.0, f"With head {learner.heads.kind!r} {task.name} scores {score}.")
 
 
 @rule("supports at least one kind of head, and buffer is a buffer", "method")
@@ -357,10 +349,10 @@ def _method_loss(subject: Subject) -> None:
 @rule("learns three tasks with every kind of head that it supports, and on sparse features", "method")
 def _method_heads(subject: Subject) -> None:
     for head in subject.make().supported_heads:
-        learner = _reference(subject, head)
-        _require_scores(learner, example_stream())
-        json.dumps(learner.history)
-    _require_scores(_reference(subject, sparse=True), example_stream(sparse=True))
+        json.dumps(_reference(subject, head).history)
+    learner = _reference(subject, sparse=True)
+    for task in example_stream(sparse=True):
+        learner.evaluate(task)
 
 
 @rule("predicts each node on its own: other nodes in the same call do not matter, nor does their order", "method")
@@ -391,7 +383,8 @@ def _method_classes_again(subject: Subject) -> None:
     require(
         sorted(classes) == sorted(set(stream.classes)), f"Its classes are {classes}; the stream's {stream.classes}."
     )
-    _require_scores(learner, stream)
+    for task in stream:
+        learner.evaluate(task)
 
 
 @rule("gives the same bits for the same seed, and does not touch global random generators", "method")
