@@ -203,16 +203,12 @@ class Registry(Generic[T]):
 
     def __contains__(self, name: object) -> bool:
         key = str(name).lower()
-        self._import_named(key)
-        return key in self._entries or key in self._aliases
-
-    def _import_named(self, key: str) -> None:
-        """Import the module of the package that has the name of an entry, or all modules if there is none."""
         module = key.replace("-", "_")
         if not self._loaded and module.isidentifier() and find_spec(f"{self.package}.{module}"):
             import_module(f"{self.package}.{module}")
         if key not in self._entries and key not in self._aliases:
             self._import_all()
+        return key in self._entries or key in self._aliases
 
     def _import_all(self) -> None:
         """Import all modules of the package, and those that other packages name as entry points."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ergnn.config.learner_config import reveals_labels
 from ergnn.config.registry import name_of
 from ergnn.data.datasets import DATASETS
@@ -83,13 +81,6 @@ class StoredRun(SeedResult):
     code_version: str
     machine: dict[str, Any]
     finished_at: str
-
-    @property
-    def micro_accuracy(self) -> float | None:
-        """Accuracy at the end over the test nodes of all tasks together; None if an old run lacks their number."""
-        if not all("test_nodes" in record for record in self.history):
-            return None
-        return float(np.average(self.matrix.values[-1], weights=[record["test_nodes"] for record in self.history]))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the values by column name, ready for JSON."""

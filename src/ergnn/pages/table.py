@@ -91,7 +91,9 @@ class Table:
         \bottomrule
         \end{tabular}
         """
-        header, *rows = (_protect(" & ".join(map(_escape_latex, row))) + r" \\" for row in self._all)
+        lines = (" & ".join(map(_escape_latex, row)) + r" \\" for row in self._all)
+        # LaTeX would read [ or * at the start of a row as an option of the line break before
+        header, *rows = (re.sub(r"^[[*]", r"{\g<0>}", line) for line in lines)
         lines = [rf"\begin{{tabular}}{{{self.align}}}", r"\toprule", header, r"\midrule", *rows]
         lines += [r"\bottomrule", r"\end{tabular}"]
         if self.title:
@@ -181,11 +183,6 @@ _LATEX = {
     **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
     **{"±": r"$\pm$", "−": "$-$", "·": r"$\cdot$", "…": r"\dots{}", "–": "--"},
 }
-
-
-def _protect(row: str) -> str:
-    """Protect a row that starts with ``[`` or ``*``, which LaTeX would read as an option of the line break before."""
-    return f"{{{row[0]}}}{row[1:]}" if row.startswith(("[", "*")) else row
 
 
 def _escape_latex(text: str) -> str:

@@ -56,7 +56,7 @@ def experiment_sections(
     experiment: Experiment, cells: Sequence[GridCell], tests: Sequence[PairedTest] = ()
 ) -> list[Section]:
     """Build one section per data set and protocol; ``tests`` are those of :func:`paired_tests_of`."""
-    sections = []
+    sections, signs = [], dict(zip(experiment.baselines, MARKS, strict=False))
     for protocol, dataset in dict.fromkeys((cell.protocol, cell.dataset) for cell in cells):
         group = [cell for cell in cells if (cell.protocol, cell.dataset) == (protocol, dataset)]
         title = f"{experiment.title} · {dataset}" + ("" if experiment.published else f" · protocol {protocol}")
@@ -72,7 +72,9 @@ def experiment_sections(
             table = sensitivity_table([(label.partition(", e =")[0], row) for label, row in rows])
         else:
             tested = [test for test in tests if test.group == group[0].group]
-            marks = {cell.label: _marks(experiment, [t for t in tested if t.row == cell.row.label]) for cell in group}
+            marks = dict.fromkeys((cell.label for cell in group), "")
+            for cell, test in ((cell, test) for cell in group for test in tested if test.row == cell.row.label):
+                marks[cell.label] += signs[test.baseline][test.sign]
             notes += _legend(experiment, [test for test in tests if tested and test.group.endswith(protocol)])
             fractions = experiment.name == TABLE_4.name  # as the paper prints them
             order = ("fm", "aa", "pm") if fractions else ("aa", "bwt") if experiment.published else ("pm", "fm", "aa")
@@ -102,10 +104,6 @@ def _notes(cells: Sequence[GridCell]) -> list[str]:
     notes += list(dict.fromkeys(note for cell in finished for note in (*cell.notes, *cell.runs[0].notes)))
     notes += caveats([cell.result for cell in finished if cell.result])
     return notes + [f"{cell.row.label} is unavailable: {cell.reason}" for cell in cells if cell.reason]
-
-
-def _marks(experiment: Experiment, tests: Sequence[PairedTest]) -> str:
-    return "".join(MARKS[experiment.baselines.index(test.baseline)][test.sign] for test in tests)
 
 
 def _legend(experiment: Experiment, tests: Sequence[PairedTest]) -> list[str]:

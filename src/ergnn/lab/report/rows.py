@@ -159,9 +159,11 @@ class ResultRow:
         """
         if name in MEASURES:
             return {(run.seed, run.order): MEASURES[name](run.matrix) for run in self.runs}
-        values = {(run.seed, run.order): run.micro_accuracy or 0.0 for run in self.runs}
-        if name == "score":
-            values |= {(r.seed, r.order): r.history[-1]["roc_auc"] for r in self.runs if "roc_auc" in r.history[-1]}
+        values = {}
+        for run in self.runs:
+            micro = np.average(run.matrix[-1], weights=[record["test_nodes"] for record in run.history])
+            area = run.history[-1].get("roc_auc", micro)
+            values[run.seed, run.order] = float(area if name == "score" else micro)
         return values
 
     def summary(self, name: str) -> Summary:
