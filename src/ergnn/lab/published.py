@@ -227,7 +227,7 @@ GRAPHKEEPER = _published(
 LARGE = ("amazon-photo", "amazon-computers", "coauthor-cs")
 FOLDS = ("tolokers", "chameleon")
 
-SPLITS: dict[str, dict[str, Any]] = {
+PUBLISHED_SPLITS: dict[str, dict[str, Any]] = {
     **{name: {"split": "tuned", "seeds": 3} for name in LARGE},
     **{name: {"split": "seeded", "normalize": False, "seeds": 5} for name in PLANETOID},
     **{name: {"split": "folds", "seeds": 10} for name in FOLDS},
@@ -310,7 +310,7 @@ TUNED = _published(
     ),
     datasets=(*LARGE, *PLANETOID, *FOLDS),
     common={"scenario": "class", "edges": "all", "class_order": "seeded", "classes_per_task": 1},
-    by_dataset=SPLITS,
+    by_dataset=PUBLISHED_SPLITS,
     quick_datasets=("cora", "citeseer"),
     source="Luo et al., Classic GNNs are strong baselines (NeurIPS 2024), accuracy; Tolokers: Platonov et al. "
     "(ICLR 2023), area under the ROC curve; joint networks",

@@ -330,21 +330,21 @@ def short(name: str) -> str:
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
 
 
-def neighborhood_map(found: Mapping[str, Any], looks: Mapping[str, str]) -> Drawing:
+def neighborhood_map(neighborhood: Mapping[str, Any], looks: Mapping[str, str]) -> Drawing:
     """Draw a node in the middle, its neighbors around it, and nodes two steps away around these.
 
     Args:
-        found: ``nodes``, the first in the middle, each with ``id``, ``distance``, ``labeled`` and ``class``, and
+        neighborhood: ``nodes``, the first in the middle, each with ``id``, ``distance``, ``labeled`` and ``class``, and
             ``edges``, pairs of positions.
         looks: style class of each class; nodes without a label are hollow.
     """
-    nodes = found["nodes"]
+    nodes = neighborhood["nodes"]
     shown = [name for name in looks if any(node["class"] == name for node in nodes)]
     entries = [(looks[name], short(name)) for name in shown]
     entries += [("c-all", "label"), ("c-all alt", "prediction")]
     half = max(RINGS[max(node["distance"] for node in nodes)] + 18, 9.0 * len(entries) + 6)
     links: dict[int, list[int]] = {i: [] for i in range(len(nodes))}
-    for u, v in found["edges"]:
+    for u, v in neighborhood["edges"]:
         links[u].append(v)
         links[v].append(u)
     angle = dict.fromkeys(range(len(nodes)), 0.0)
@@ -357,7 +357,7 @@ def neighborhood_map(found: Mapping[str, Any], looks: Mapping[str, str]) -> Draw
         (half + RINGS[node["distance"]] * sin(angle[i]), half - RINGS[node["distance"]] * cos(angle[i]))
         for i, node in enumerate(nodes)
     ]
-    lines = "".join(f"M{at[u][0]:.1f} {at[u][1]:.1f}L{at[v][0]:.1f} {at[v][1]:.1f}" for u, v in found["edges"])
+    lines = "".join(f"M{at[u][0]:.1f} {at[u][1]:.1f}L{at[v][0]:.1f} {at[v][1]:.1f}" for u, v in neighborhood["edges"])
     elements = [f'<path class="lead" d="{lines}"/>'] if lines else []
     for node, (x, y) in zip(nodes, at, strict=True):
         kind = looks.get(node["class"], "c-none") + ("" if node["labeled"] else " alt")
