@@ -57,7 +57,7 @@ def test_every_row_resolves_or_is_not_implemented_and_its_command_gives_its_conf
 ) -> None:
     for cell in planned(experiment):
         assert cell.reason == ("" if cell.row.settings else "not implemented"), cell.row.label
-        if cell.given is not None:
+        if cell.config is not None:
             assert config_of(make_parser().parse_args(shlex.split(cell.command)[1:])).resolved() == cell.config
             assert cell.config.seeds == experiment.settings(cell.row, cell.dataset).get("seeds", 10)
 

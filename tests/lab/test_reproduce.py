@@ -104,7 +104,7 @@ def test_the_command_under_a_row_gives_its_configuration() -> None:
     options = Options(quick=True, datasets=["cora", "permuted-mnist"], split="seeded")
     for experiment in EXPERIMENTS.values():
         for cell in cells(experiment, options):
-            if cell.given is not None:
+            if cell.config is not None:
                 words = shlex.split(cell.command)
                 assert config_of(make_parser().parse_args(words[1:])).resolved() == cell.config
 

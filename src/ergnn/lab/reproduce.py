@@ -35,6 +35,8 @@ class GridCell:
 
     Attributes:
         paper: the printed numbers of this row.
+        config: the resolved configuration; None if it is unavailable.
+        command: computes this cell alone.
     """
 
     experiment: str
@@ -42,21 +44,11 @@ class GridCell:
     dataset: str
     protocol: str
     paper: PaperResult | None = None
-    given: RunConfig | None = None
+    config: RunConfig | None = None
+    command: str = ""
     reason: str = ""
     notes: tuple[str, ...] = ()
     runs: Sequence[StoredRun] = ()
-
-    @property
-    def config(self) -> RunConfig:
-        """The resolved configuration of an available cell."""
-        assert self.given is not None, self.reason
-        return self.given.resolved()
-
-    @property
-    def command(self) -> str:
-        """The command that computes this cell alone."""
-        return "" if self.given is None else command_of(self.given)
 
     @cached_property
     def result(self) -> ResultRow | None:
@@ -119,7 +111,7 @@ def _cell(
         return replace(cell, reason=str(error))
     # the split actually used: stored runs on a public and on a seeded split must not be confused
     given = replace(given, split=preset.split)
-    return replace(cell, given=given, notes=preset.notes)
+    return replace(cell, config=given.resolved(), command=command_of(given), notes=preset.notes)
 
 
 def datasets_of(experiment: Experiment, options: Options) -> Sequence[str]:
@@ -148,7 +140,8 @@ def _members(experiment: Experiment, protocol: str, dataset: str, options: Optio
 def reproduce(experiments: Sequence[Experiment], options: Options, runner: GridRunner) -> dict[str, list[GridCell]]:
     """Run everything that is not finished yet; return the cells of each experiment by its name."""
     planned = {experiment.name: cells(experiment, options) for experiment in experiments}
-    available = [cell for grid in planned.values() for cell in grid if cell.given is not None]
-    for cell, finished in zip(available, runner("runs", [cell.config for cell in available]), strict=True):
+    available = [cell for grid in planned.values() for cell in grid if cell.config]
+    configs = [cell.config for cell in available if cell.config]
+    for cell, finished in zip(available, runner("runs", configs), strict=True):
         cell.reason, cell.runs = finished
     return planned

@@ -92,6 +92,7 @@ def experiment_sections(
 def _notes(cells: Sequence[GridCell]) -> list[str]:
     finished = [cell for cell in cells if cell.runs]
     config = finished[0].config
+    assert config is not None
     orders = {
         "shuffled": f"{config.orders} shuffled class orders",
         "seeded": "each with its own class order",
