@@ -93,7 +93,7 @@ class Table:
         """
         escaped = (" & ".join(map(_escape_latex, row)) + r" \\" for row in self._all)
         # LaTeX would read [ or * at the start of a row as an option of the line break before
-        header, *rows = (re.sub(r"^[[*]", r"{\g<0>}", line) for line in escaped)
+        header, *rows = (re.sub(r"^[\[*]", r"{\g<0>}", line) for line in escaped)
         lines = [rf"\begin{{tabular}}{{{self.align}}}", r"\toprule", header, r"\midrule", *rows]
         lines += [r"\bottomrule", r"\end{tabular}"]
         if self.title:
