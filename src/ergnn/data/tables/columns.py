@@ -63,7 +63,7 @@ class Columns:
 
     def told(self) -> dict[str, Any]:
         """Return what differs from the defaults, for JSON."""
-        told = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        told = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) not in (f.default, [])}
         told.pop("remembered", None)
         return {name: list(value) if name in ("features", "ignore") else value for name, value in told.items()}
 
@@ -122,7 +122,8 @@ def find_columns(names: Sequence[str], roles: Sequence[str], columns: Columns, w
             missing[role] = getattr(columns, role) or role
     if missing:
         which = f"column{'s' * (len(missing) > 1)} {' and '.join(map(repr, missing.values()))}"
-        raise FormatError(f"{where}: no {which}{_present(names, missing)}; {_hint(*missing)}")
+        hint = label_hint(names) if "label" in roles and "label" not in out else ""
+        raise FormatError(f"{where}: no {which}{_present(names, missing)}; {_hint(*missing)}{hint}")
     return ColumnRoles(out)
 
 
