@@ -233,9 +233,7 @@ def test_a_folder_remembers_the_names_of_columns(tmp_path: Path, monkeypatch: py
 
 def test_what_is_missing_in_both_files_is_said_at_once(tmp_path: Path) -> None:
     frames = pd.DataFrame({"Customer": ["a"], "churn": [1]}), pd.DataFrame({"src": ["a"], "tgt": ["a"], "id": [1]})
-    nodes = (
-        r"nodes: no column 'id'; columns are 'Customer', 'churn'; name it with --id-column, or in .*label-column churn"
-    )
+    nodes = r"nodes: no column 'id'; columns are 'Customer', 'churn'; name it with --id-column, .*label-column churn"
     edges = r"edges: no columns 'source' and 'target'; .*'src', 'tgt', 'id' \(are the files of .* swapped\?\); name .*"
     with pytest.raises(FormatError, match=f"{nodes}; and {edges}--source-column and --target-column, or "):
         read_tables(*frames, Columns(), Limits())
