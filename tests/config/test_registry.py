@@ -10,8 +10,6 @@ import pytest
 import ergnn.config.registry
 from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.config.registry import REQUIRED, Option, Registry, inherit_options
-from ergnn.methods import METHODS
-from ergnn.replay import SELECTORS
 
 
 @pytest.fixture
@@ -227,10 +225,3 @@ def test_options_of_a_base_class_are_inherited_except_those_that_are_fixed(regis
         registry.create("stored", mode="live")
     with pytest.raises(TypeError, match="mode"):
         Stored(mode="live")
-
-
-@pytest.mark.parametrize("registry_", [METHODS, SELECTORS], ids=lambda r: r.kind)
-def test_every_option_has_a_help_text(registry_: Registry[type]) -> None:
-    for name in registry_:
-        for option in registry_.options(name):
-            assert option.help, f"{name}: {option.name} has no text in the docstring"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ergnn.config.errors import InputError, UnknownNameError
+from ergnn.config.errors import UnknownNameError
 from ergnn.config.learner_config import PROTOCOLS, LearnerConfig
 from ergnn.config.registry import REQUIRED
 from ergnn.lab.config import LEARNER_OPTIONS, RUN_OPTIONS, RunConfig, read_config
@@ -51,10 +51,6 @@ def test_every_option_of_a_method_is_a_setting() -> None:
         for option in METHODS.options(method):
             if option.default is not REQUIRED:
                 assert run.with_settings(**{option.name: option.default}).resolved() == run.resolved()
-    with pytest.raises(InputError, match="method 'finetune' has no option 'per_class'; its options: none"):
-        RunConfig(method="finetune", per_class=7).resolved()
-    with pytest.raises(InputError, match=r"method 'ewc' has no option 'per_class'; its options: .*lam"):
-        RunConfig(method="ewc", per_class=7).resolved()
 
 
 def test_everything_is_resolved_except_for_values_of_the_data_set() -> None:

@@ -2,7 +2,6 @@
 
 import os
 import shlex
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +23,7 @@ from ergnn.lab.result import SeedResult
 from ergnn.lab.run import StreamCache, check_run, run_members
 from ergnn.lab.store import RunStore
 from ergnn.learning.metrics import AccuracyMatrix
+from lab.tiny import with_runs
 
 needs_data = pytest.mark.skipif(not os.environ.get("ERGNN_DATA"), reason="ERGNN_DATA is not set")
 
@@ -110,10 +110,8 @@ def test_two_competing_classes_are_also_scored_by_the_area_under_the_curve() -> 
 def test_printed_numbers_stand_beside_ours_with_sign_and_protocol() -> None:
     (cell,) = [cell for cell in planned(GSIP, seeds=1) if cell.row.label == "fine-tune"]
     matrix = AccuracyMatrix([[1.0], [0.1, 0.9], [0.0, 0.3, 0.8]])
-    with RunStore(":memory:") as store:
-        store.put_all(cell.config, [SeedResult(0, 0, [[0]] * 3, matrix, [], 0, [])])
-        cell = replace(cell, runs=list(store.finished(cell.config).values()))
-        results = [cell, *(c for c in planned(GSIP, seeds=1) if c.row.label == "SSRM")]
+    cell = with_runs(cell, [SeedResult(0, 0, [[0]] * 3, matrix, [], 0, [])])
+    results = [cell, *(c for c in planned(GSIP, seeds=1) if c.row.label == "SSRM")]
     (page,) = experiment_sections(GSIP, results)
     assert list(page.table.header) == ["%", "AA paper", "AA ours", "diff", "BWT paper", "BWT ours", "diff"]
     assert list(page.table.rows[0][1:]) == ["32.60", "36.67", "+4.07", "-96.80", "-80.00", "+16.80"]

@@ -23,7 +23,7 @@ from ergnn.lab.reproduce import EXPERIMENTS, GridCell, Options, cells, command_o
 from ergnn.lab.run import SeedResult
 from ergnn.lab.store import RunStore
 from ergnn.learning.metrics import AccuracyMatrix
-from lab.tiny import OPTIONS, TINY, run_tiny
+from lab.tiny import OPTIONS, TINY, run_tiny, with_runs
 
 TABLES = ("tiny.txt", "tiny.md", "tiny.tex")
 HERE = Path(__file__).parent
@@ -125,10 +125,7 @@ def filled(cell_label: str, gain: float, experiment=TABLE_2) -> GridCell:
         SeedResult(s, 0, [[0], [1]], AccuracyMatrix([[0.9, None], [0.5 + gain * (1 + s / 100), 0.8]]), [], 0, [])
         for s in range(seeds)
     ]
-    with RunStore(":memory:") as store:
-        store.put_all(cell.config, results)
-        result = replace(cell, runs=list(store.finished(cell.config).values()))
-    return result
+    return with_runs(cell, results)
 
 
 def test_significant_differences_are_marked() -> None:

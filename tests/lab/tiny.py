@@ -2,11 +2,15 @@
 
 import multiprocessing
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 
 from ergnn.lab.engines import GridRunner, LocalEngine
 from ergnn.lab.grid import Experiment, GridRow
 from ergnn.lab.report.experiments import write_results
-from ergnn.lab.reproduce import Options, reproduce
+from ergnn.lab.reproduce import GridCell, Options, reproduce
+from ergnn.lab.result import SeedResult
+from ergnn.lab.store import RunStore
 
 ROWS = (
     GridRow("GAT", {"backbone": "gat", "method": "finetune"}),
@@ -20,6 +24,13 @@ TINY = Experiment(
     "tiny", "Tiny", ROWS, datasets=("cora", "citeseer"), common={"epochs": 1}, baselines=("ER-GAT Random",)
 )
 OPTIONS = Options(seeds=2, class_orders=2)
+
+
+def with_runs(cell: GridCell, results: Sequence[SeedResult]) -> GridCell:
+    """The cell with these results as its finished runs."""
+    with RunStore(":memory:") as store:
+        store.put_all(cell.config, results)
+        return replace(cell, runs=list(store.finished(cell.config).values()))
 
 
 def run_tiny(out: str, jobs: int = 1, resume: bool = False, options: Options = OPTIONS) -> GridRunner:
