@@ -124,15 +124,11 @@ def test_a_model_that_is_too_confident_is_calibrated() -> None:
     assert sum(row[2] for row in found["bins"]) == 2000
 
 
-@pytest.mark.parametrize("rows", [12, 200])
-def test_without_a_finite_optimum_there_is_no_temperature(rows: int) -> None:
-    p, y = drawn(rows, 3.0)
-    found = calibration((p, p.argmax(1)), (p, y))
-    assert (found["temperature"], found["ece_calibrated"], found["val"]) == (None, None, rows)
-    if rows < 30:
-        assert calibration((p, y), (p, y))["temperature"] is None
-    else:
-        assert calibration((p, y), (p, y))["temperature"] == fit_temperature(p, y) < 1
+def test_without_a_finite_optimum_there_is_no_temperature() -> None:
+    p, y = drawn(200, 3.0)
+    for rows, labels in ((12, y), (200, p.argmax(1))):
+        found = calibration((p[:rows], labels[:rows]), (p, y))
+        assert (found["temperature"], found["ece_calibrated"], found["val"]) == (None, None, rows)
 
 
 def test_the_calibration_error_by_hand() -> None:

@@ -94,7 +94,9 @@ class Update:
         single = [name for c, name in numbered if labeled[c] == 1]
         lines = [f"class {truncate(name)} has one labeled node and cannot be scored" for name in single[:NEW_CLASSES]]
         if len(single) > NEW_CLASSES:
-            which = f"{len(single):,} classes ({_few(single)}) have one labeled node each and cannot be scored"
+            which = (
+                f"{len(single):,} classes, such as {truncate(single[0])}, have one labeled node and cannot be scored"
+            )
             lines = [f"{which}; are the labels numbers to predict, or ids?"]
         lines += list(self.odd)
         if not known and not self.edges.size:
@@ -103,7 +105,7 @@ class Update:
             lines.append("class '-1' is a class like any other; where it means no label, leave the label empty")
         names = {*known, *self.classes}
         if several := [name for name in self.classes if _is_several(name, names)]:
-            lines.append(f"{_few(several)}: several classes each? a node has one class (docs/not-for.md)")
+            lines.append(f"is {truncate(several[0])} several classes? a node has one class (docs/not-for.md)")
         if len(known) + len(numbered) == 1:
             lines.append("there is one class only, so that every node is predicted to be of it")
         for name, count in Counter(name.casefold() for name in self.classes).items() if not known else ():
@@ -120,11 +122,6 @@ class Update:
         if self.ignored:
             lines.append(f"columns of the edges that are not used: {', '.join(self.ignored)[:200]}")
         return lines
-
-
-def _few(names: Sequence[str]) -> str:
-    """The first names in full, so that :func:`ergnn.folder.certificate.clear_names` recognizes them."""
-    return ", ".join(map(truncate, names[:3])) + (", …" if len(names) > 3 else "")
 
 
 def _is_several(name: str, classes: set[str]) -> bool:

@@ -152,17 +152,12 @@ def _guess(values: Any, name: str, where: object) -> tuple[str, str]:
 
 def _ask_about(texts: Any, name: str, where: object) -> None:
     """Refuse texts that nearly all look like numbers or dates, but cannot be read as such."""
-    odd = pc.match_substring_regex(texts, ODD_NUMBER)
+    odd, dates = (pc.match_substring_regex(texts, pattern) for pattern in (ODD_NUMBER, ODD_DATE))
     units = len(pc.unique(pc.replace_substring_regex(texts.filter(odd), "[^a-zA-Z]", "")))
     numbers = pc.and_(pc.or_(pc.match_substring_regex(texts, PLAIN), odd), units <= MAX_UNITS)
     for what, alike, fits, need in (
         ("numbers", numbers, is_numeric, "numbers such as 1234.5"),
-        (
-            "dates",
-            pc.match_substring_regex(texts, ODD_DATE),
-            is_time,
-            "dates such as 2024-05-31, all with a time zone or none",
-        ),
+        ("dates", dates, is_time, "dates such as 2024-05-31, all with a time zone or none"),
     ):
         if pc.sum(alike).as_py() >= NEARLY * (len(texts) - texts.null_count):
             row = first_misfit(texts, fits)
