@@ -94,9 +94,7 @@ class Update:
         single = [name for c, name in numbered if labeled[c] == 1]
         lines = [f"class {truncate(name)} has one labeled node and cannot be scored" for name in single[:NEW_CLASSES]]
         if len(single) > NEW_CLASSES:
-            which = (
-                f"{len(single):,} classes, such as {truncate(single[0])}, have one labeled node and cannot be scored"
-            )
+            which = f"{len(single):,} classes, such as {truncate(single[0])}, have one labeled node"
             lines = [f"{which}; are the labels numbers to predict, or ids?"]
         lines += list(self.odd)
         if not known and not self.edges.size:
