@@ -12,6 +12,7 @@ from typing import ClassVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch_geometric.utils import softmax
 
 from ergnn.data.csr import pointers, row_chunks
 from ergnn.engine.adjacency import Adjacency, merge_loops
@@ -72,18 +73,11 @@ class EdgeBlock(Block):
         from_source, col = (z * self.src.each(att_src)).sum(-1), self.pattern.col
         to_target = (self.at_targets(z) * self.dst.each(att_dst)).sum(-1)
         score = from_source.index_select(0, col) + to_target.index_select(0, self.row)
-        score = F.leaky_relu(score, slope)
-        count, heads = self.dst.count, z.size(1)
-        index = self.row.unsqueeze(1).expand(-1, heads)
-        largest = score.detach().new_zeros(count, heads)
-        largest = largest.scatter_reduce(0, index, score.detach(), "amax", include_self=False)
-        weight = torch.exp(score - largest.index_select(0, self.row))
-        total = weight.new_zeros(count, heads).index_add(0, self.row, weight)
-        alpha = weight / total.index_select(0, self.row)
+        alpha = softmax(F.leaky_relu(score, slope), self.row, num_nodes=self.dst.count)
         edge_model = self.dst.slot[self.row] // (self.src.slots // self.models)
         alpha = drop(alpha, p, self.edge_position, edge_model)
         message = alpha.unsqueeze(-1) * z.index_select(0, col)
-        return message.new_zeros(count, *z.shape[1:]).index_add(0, self.row, message)
+        return message.new_zeros(self.dst.count, *z.shape[1:]).index_add(0, self.row, message)
 
 
 def make_block(
@@ -122,20 +116,12 @@ def make_block(
         looped = aggregation.self_loops
         adj = adj.without_loops() if looped else adj
         row, source, count = sample_neighbors(adj, nodes, fanout, replace, key)
-        if aggregation.weighted:
-            weight, of_loop = _weights(aggregation, adj, nodes, row, source, None if fanout == ALL else count)
-            if looped:
-                row, source, weight = merge_loops(row, count, source, nodes, weight, of_loop)
-            weight = weight.to(dtype)
-        else:
-            row, source = merge_loops(row, count, source, nodes) if looped else (row, source)
-            weight = torch.ones(row.numel(), dtype=dtype, device=nodes.device)
-    if slots == 1:
-        read, local = relabel(torch.cat([nodes, source]), n)
-        rows = SlotRows(torch.zeros_like(read), 1)
-    else:
-        keys, local = relabel(torch.cat([slot * n + nodes, slot[row] * n + source]), slots * n)
-        read, rows = keys % n, SlotRows(keys // n, slots, models)
+        weight, of_loop = _weights(aggregation, adj, nodes, row, source, count)
+        if looped:
+            row, source, weight = merge_loops(row, count, source, nodes, weight, of_loop)
+        weight = weight.to(dtype)
+    keys, local = relabel(torch.cat([slot * n + nodes, slot[row] * n + source]), slots * n)
+    read, rows = keys % n, SlotRows(keys // n, slots, models)
     root, col = local[: nodes.numel()], local[nodes.numel() :]
     targets = SlotRows(rows.slot[root], slots, models)
     pattern = SparsePattern(pointers(row, targets.count), col, (targets.count, rows.count))
@@ -144,18 +130,18 @@ def make_block(
 
 
 def _weights(
-    aggregation: Aggregation, adj: Adjacency, nodes: Tensor, row: Tensor, source: Tensor, count: Tensor | None
+    aggregation: Aggregation, adj: Adjacency, nodes: Tensor, row: Tensor, source: Tensor, count: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return the weights of edges, multiplied by ``d/k`` if k of d neighbors are sampled, and of self-loops.
 
     Args:
         row, source: target row and source node of each edge.
-        count: number of sampled neighbors of each of ``nodes``; None for all.
+        count: number of sampled neighbors of each of ``nodes``.
     """
     loop, degree = int(aggregation.self_loops), adj.degrees(nodes)
     looped_degree = (degree + loop).to(torch.float64)
     of_loop = torch.ones_like(looped_degree) if aggregation.target is None else aggregation.target(looped_degree)
-    weight = (of_loop if count is None else of_loop * (degree / count.to(torch.float64))).index_select(0, row)
+    weight = (of_loop * (degree / count.to(torch.float64))).index_select(0, row)
     if aggregation.source is not None:
         weight = aggregation.source((adj.degrees(source) + loop).to(torch.float64)) * weight
         of_loop = of_loop * aggregation.source(looped_degree)

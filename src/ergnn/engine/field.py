@@ -74,13 +74,11 @@ def make_field(
         sizes: number of nodes of each model, if ``nodes`` and ``heads`` are those of several models one after another
             (not on a large graph without sampling).
     """
-    models = max(len(sizes), 1)
-    n, blocks = graph.num_nodes, _Blocks(graph, model.dtype, models, sampling, key)
-    owner = torch.zeros_like(nodes)  # the model of each node
-    if models > 1:
-        owner = torch.repeat_interleave(
-            torch.arange(models, device=nodes.device), nodes.new_tensor(sizes), output_size=nodes.numel()
-        )
+    sizes = sizes or [nodes.numel()]
+    n, models = graph.num_nodes, len(sizes)
+    blocks = _Blocks(graph, model.dtype, models, sampling, key)
+    models_of = torch.arange(models, device=nodes.device)
+    owner = torch.repeat_interleave(models_of, nodes.new_tensor(sizes), output_size=nodes.numel())
     head, take = None, torch.arange(nodes.numel(), device=nodes.device)
     if heads is not None:
         repeated = nodes.repeat_interleave(heads.size(1))
@@ -95,7 +93,7 @@ def make_field(
         owner = block.src.slot
     features: InputFeatures
     if layers and not model.propagated_hops:
-        features = features_of(graph, nodes, model.dtype, owner if models > 1 else None, models)
+        features = features_of(graph, nodes, model.dtype, owner, models)
     elif sampling is None:
         features = propagate(graph, model.propagated_hops, nodes=nodes, dtype=model.dtype)
     else:

@@ -155,11 +155,8 @@ class Objective(ABC):
 
     def model_losses(self, params: ParamDict, keys: Tensor | None = None) -> Tensor:
         """Compute ``Σ weight · loss`` over the examples of each model, ``[models]`` (on a GPU, in any order)."""
-        losses = self.weights * self.losses(params, keys)
-        sizes = self.sizes
-        if len(sizes) == 1:
-            return losses.sum().view(1)
-        if losses.is_cuda:  # one operation instead of one per model
+        losses, sizes = self.weights * self.losses(params, keys), self.sizes
+        if losses.is_cuda and len(sizes) > 1:  # one operation instead of one per model
             return losses.new_zeros(len(sizes)).index_add(0, self._owner, losses)
         return torch.stack([of_model.sum() for of_model in losses.split(sizes)])
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from copy import copy
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ergnn.config.errors import InputError
@@ -348,9 +349,8 @@ def _stack(values: list[Tensor]) -> Tensor:
 
 
 def _pad(value: Tensor, shape: list[int]) -> Tensor:
-    out = value.new_zeros(shape)
-    out[tuple(map(slice, value.shape))] = value
-    return out
+    ends = [(0, size - now) for size, now in zip(shape, value.shape, strict=True)]
+    return F.pad(value, list(chain(*ends[::-1])))
 
 
 def _unstack(stacked: Tensor, like: Tensor) -> Tensor:

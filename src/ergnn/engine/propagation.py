@@ -116,18 +116,18 @@ def propagate(graph: Graph, hops: int, *, nodes: Tensor | None = None, dtype: to
         dtype = graph.x.dtype if graph.x.is_floating_point() else torch.float32
     size, on_gpu = graph.num_nodes * graph.num_features, graph.x.is_cuda
     keep = size <= (MAX_CACHED if adj.is_large or on_gpu else SMALL_CACHED) or (adj.is_large and on_gpu)
-    if hops and (keep or nodes is None):
-        value = _PROPAGATED.find([graph.x, graph.edge_index], (hops, dtype))
-        if value is None:
-            value = graph.dense_x().to(dtype)
-            for _ in range(hops):
-                value = normalized_adjacency(graph).matmul(value)
-            if keep:
-                _PROPAGATED.store([graph.x, graph.edge_index], value, (hops, dtype))
-        return value if nodes is None else value[nodes]
-    if nodes is None:
-        return graph.dense_x().to(dtype)
-    return _rows(graph, hops, nodes, dtype)
+    if nodes is not None and not (hops and keep):
+        return _rows(graph, hops, nodes, dtype)
+
+    def compute() -> Tensor:
+        value = graph.dense_x().to(dtype)
+        for _ in range(hops):
+            value = normalized_adjacency(graph).matmul(value)
+        return value
+
+    sources = [graph.x, graph.edge_index]
+    value = _PROPAGATED.get(sources, compute, (hops, dtype)) if hops and keep else compute()
+    return value if nodes is None else value[nodes]
 
 
 def _rows(graph: Graph, hops: int, nodes: Tensor, dtype: torch.dtype) -> Tensor:

@@ -29,13 +29,11 @@ class Aggregation:
     Args:
         self_loops: whether to add exactly one self-loop per node.
         source, target: functions of the in-degree (float64, including added self-loops); None is 1.
-        weighted: whether :meth:`Block.aggregate` is used; attention computes its own weights.
     """
 
     self_loops: bool = False
     source: Callable[[Tensor], Tensor] | None = None
     target: Callable[[Tensor], Tensor] | None = None
-    weighted: bool = True
 
 
 def inverse_root(degree: Tensor) -> Tensor:
@@ -43,7 +41,7 @@ def inverse_root(degree: Tensor) -> Tensor:
     return degree.rsqrt()
 
 
-ATTENTION = Aggregation(self_loops=True, weighted=False)
+ATTENTION = Aggregation(self_loops=True)
 SYMMETRIC = Aggregation(self_loops=True, source=inverse_root, target=inverse_root)
 MEAN = Aggregation(target=lambda degree: degree.clamp(min=1).reciprocal())
 SUM = Aggregation()
