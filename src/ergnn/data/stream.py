@@ -89,10 +89,10 @@ class LazyTasks(Sequence[Task]):
         self.num_tasks, self.make = num_tasks, lru_cache(maxsize=2)(make)
 
     def __getitem__(self, index: Any) -> Any:
-        numbers = range(self.num_tasks)[index]
-        if isinstance(numbers, range):
-            return LazyTasks(len(numbers), lambda i: self.make(numbers[i]))
-        return self.make(numbers)
+        tasks = range(self.num_tasks)[index]
+        if isinstance(tasks, range):
+            return LazyTasks(len(tasks), lambda i: self.make(tasks[i]))
+        return self.make(tasks)
 
     def __len__(self) -> int:
         return self.num_tasks

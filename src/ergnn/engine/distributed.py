@@ -128,13 +128,13 @@ def joined(device: str = "cpu", timeout: float = 600.0) -> Iterator[Ranks | None
     if _current is not None:
         raise InputError("this process is already a rank; a process group can be joined only once")
     rank, size = _number("RANK"), _number("WORLD_SIZE")
-    place, backend = _place(device)
+    device_of_rank, backend = _place(device)
     for name in ("MASTER_ADDR", "MASTER_PORT"):
         if name not in os.environ:
             raise InputError(f"WORLD_SIZE is {size}, but {name} is not in the environment; start with torchrun")
     with _reported(rank, size):
         dist.init_process_group(backend, rank=rank, world_size=size, timeout=timedelta(seconds=timeout))
-        _current = Ranks(rank, size, place)
+        _current = Ranks(rank, size, device_of_rank)
         try:
             yield _current
         finally:

@@ -39,8 +39,8 @@ def dropout_keys(seeds: list[int], task: int, epochs: int, sites: int, device: t
     """Return the keys ``[epochs, sites, models]`` of a whole task, so that no epoch waits for the host."""
     bases = [(seed * 1_000_003 + task * 7919 + 12345) & 0x7FFFFFFF for seed in seeds]
     base, last = (torch.tensor(values, dtype=torch.int32, device=device) for values in (bases, 0x5BD1E995))
-    place = torch.arange(epochs * sites, dtype=torch.int32, device=device).view(epochs, sites, 1)
-    return _mix(_mix(place.expand(epochs, sites, len(seeds)).clone(), base), last)
+    sites_of_epochs = torch.arange(epochs * sites, dtype=torch.int32, device=device).view(epochs, sites, 1)
+    return _mix(_mix(sites_of_epochs.expand(epochs, sites, len(seeds)).clone(), base), last)
 
 
 def threshold(p: float) -> int:

@@ -27,7 +27,7 @@ def join_with_outputs(parts: list[Examples], outputs: list[Tensor]) -> Examples:
     """Join examples with outputs to learn, ``[n, outputs]`` per part; :data:`MASKED` where there is none."""
     width = max(values.size(1) for values in outputs)
     extras = [{"outputs": _widen(values, width)} for values in outputs]
-    return Examples.join([replace(part, extras=extra) for part, extra in zip(parts, extras, strict=True)])
+    return Examples.join([replace(examples, extras=extra) for examples, extra in zip(parts, extras, strict=True)])
 
 
 def outputs_to_learn(logits: Tensor, extras: Mapping[str, Tensor]) -> Tensor:

@@ -30,8 +30,8 @@ _EMBEDDED: Cache[Graph] = Cache()
 
 def balance_classes(examples: Examples) -> Examples:
     """Weight an example of class c by ``1 / (C n_c)``, so that each of the C classes has the same total weight."""
-    _, place, counts = torch.unique(examples.graph.y[examples.nodes], return_inverse=True, return_counts=True)
-    return examples.weighted(1.0 / (counts.numel() * counts[place]))
+    _, class_of, counts = torch.unique(examples.graph.y[examples.nodes], return_inverse=True, return_counts=True)
+    return examples.weighted(1.0 / (counts.numel() * counts[class_of]))
 
 
 def sparsify(graph: Graph, nodes: Tensor, hops: int, neighbors: int, generator: torch.Generator) -> Graph:
@@ -211,12 +211,12 @@ class ContinualGNN(EWC, MemoryMethod):
         """Return ``I_v`` of the task's training nodes; 0 for a node without neighbors."""
         adj = adjacency_of(task.graph).without_loops()
         row, source = adj.incoming(task.train)
-        unique, place = source.unique(return_inverse=True)
+        unique, position = source.unique(return_inverse=True)
         columns, classes = learner.heads.scored(task.id, learner.device)
         differs = torch.zeros(0, device=row.device)
         if unique.numel():
             predicted = classes[learner.logits(task.graph, unique, task.id)[:, columns].argmax(1)]
-            differs = (predicted[place] != task.graph.y[task.train][row]).float()
+            differs = (predicted[position] != task.graph.y[task.train][row]).float()
         total = torch.zeros(task.train.numel(), device=row.device).index_add_(0, row, differs)
         return total / adj.degrees(task.train).clamp(min=1)
 
@@ -237,7 +237,8 @@ def condense(real: Sequence[Tensor], start: Tensor, draw: Callable[[], Tensor], 
     rows, sizes, x = torch.cat(list(real)), [h.size(0) for h in real], start.clone()
     for step in range(steps):
         scale = (weight := draw()).size(1) ** -0.5
-        wanted = torch.stack([part.mean(0) for part in (torch.relu(rows @ weight) * scale).split(sizes)])
+        encoded = torch.relu(rows @ weight) * scale
+        wanted = torch.stack([of_class.mean(0) for of_class in encoded.split(sizes)])
         active = torch.relu(x @ weight)
         error = ((active * scale).mean(1) - wanted) / x.size(1) * scale
         gradient = torch.where(active > 0, error.unsqueeze(1), 0.0) @ weight.T
@@ -287,9 +288,8 @@ class CaT(Method):
         joined = join_graphs([graph, *copies])
         synthetic = torch.arange(graph.num_nodes, joined.num_nodes, device=graph.device)
         examples = [learner.examples(joined, task.train, task.id).weighted(0.0)]
-        numbers = [*range(len(self.x)), task.id]
-        for number, nodes in zip(numbers, synthetic.split([len(y) for _, y in pairs]), strict=True):
-            examples.append(learner.examples(joined, nodes, number).weighted(1.0 / synthetic.numel()))
+        for of_task, nodes in enumerate(synthetic.split([len(y) for _, y in pairs])):
+            examples.append(learner.examples(joined, nodes, of_task).weighted(1.0 / synthetic.numel()))
         return Examples.join(examples)
 
     def _condensed(self, learner: LearnerView, task: Task) -> tuple[Tensor, Tensor]:

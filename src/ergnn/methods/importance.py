@@ -118,10 +118,10 @@ class ImportanceMethod(Method, ABC):
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
         assert learner.model is not None
-        new, kept = self.estimate(learner, task, trained_on), 1.0 if self.decay is None else self.decay
+        new, decay = self.estimate(learner, task, trained_on), 1.0 if self.decay is None else self.decay
         for name, value in new.items():
             anchor, before = learner.model.get_parameter(name).detach(), self.importance.get(name)
-            self.importance[name] = value.clone() if before is None else kept * before + value
+            self.importance[name] = value.clone() if before is None else decay * before + value
             one_penalty = self.importance[name] * anchor
             self.pull[name] = value * anchor + self.pull.get(name, 0.0) if self.decay is None else one_penalty
         return {"lam": self.lam, "importance": float(sum(float(value.sum()) for value in new.values()))}
@@ -266,15 +266,15 @@ def topology(model: Backbone, examples: Examples) -> Tensor:
     adj, near = adjacency_of(examples.graph), examples.nodes.unique()
     for _ in range(model.num_hops + 1):  # one more for the degrees of the outermost nodes that are read
         near = adj.neighborhood(near)
-    place = torch.full((adj.num_nodes,), -1, device=near.device)
-    place[near] = torch.arange(near.numel(), device=near.device)
+    local_id = torch.full((adj.num_nodes,), -1, device=near.device)
+    local_id[near] = torch.arange(near.numel(), device=near.device)
 
     def local(loops: bool) -> Tensor:
         row, source = adj.incoming(near, loops)
-        return torch.stack([place[source], row])[:, place[source] >= 0]
+        return torch.stack([local_id[source], row])[:, local_id[source] >= 0]
 
     edges, looped = local(False), local(True)
-    count = torch.bincount(place[examples.nodes], minlength=near.numel())
+    count = torch.bincount(local_id[examples.nodes], minlength=near.numel())
     h, total = examples.graph.rows(near).to(model.dtype), torch.zeros((), device=near.device)
     model.eval()
     for i, layer in enumerate([*model.convs, *(model.heads[head] for head in examples.heads.unique().tolist())]):

@@ -123,8 +123,8 @@ class PruneAndFreeze(StepHook):
     def _largest(self, value: Tensor, free: Tensor) -> Tensor:
         """The free weights to keep: the largest in magnitude, and never a 0."""
         size = torch.where(free, value.abs(), -1.0).flatten()
-        kept = size.topk(math.ceil((1.0 - self.prune) * int(free.sum()))).indices
-        return torch.zeros_like(free).flatten().index_fill(0, kept, True).view_as(free) & (value != 0)
+        largest = size.topk(math.ceil((1.0 - self.prune) * int(free.sum()))).indices
+        return torch.zeros_like(free).flatten().index_fill(0, largest, True).view_as(free) & (value != 0)
 
 
 @METHODS.register("packnet", help="train, prune, retrain and freeze a part of the weights for each task (PackNet)")

@@ -66,8 +66,8 @@ def replay_weights(task_size: int, buffer_size: int, scale: LossScale = "sum", b
     if buffer_size == 0:
         return torch.full((task_size,), 1.0 / task_size)
     b = buffer_size / (task_size + buffer_size) if beta is None else beta
-    own, old = (b / task_size, (1.0 - b) / buffer_size) if scale == "mean" else (b, 1.0 - b)
-    weights = torch.cat([torch.full((task_size,), own), torch.full((buffer_size,), old)])
+    new, old = (b / task_size, (1.0 - b) / buffer_size) if scale == "mean" else (b, 1.0 - b)
+    weights = torch.cat([torch.full((task_size,), new), torch.full((buffer_size,), old)])
     return weights / weights.sum() if scale == "balanced" else weights
 
 
@@ -97,17 +97,17 @@ def adjust_logits(examples: Examples) -> Examples:
     return _with_shift(examples, shift.expand(len(examples), -1))
 
 
-def separate_classes(examples: Examples, own: int, columns: Tensor) -> Examples:
+def separate_classes(examples: Examples, count: int, columns: Tensor) -> Examples:
     """Apply asymmetric cross-entropy (ER-ACE, Caccia et al., 2022).
 
-    The softmax of the first ``own`` examples, which belong to the current task, includes only the task's outputs
+    The softmax of the first ``count`` examples, which belong to the current task, includes only the task's outputs
     ``columns``, so they do not lower the scores of older classes. The softmax of remembered examples includes all
     classes.
     """
     width = int(torch.cat([examples.targets, columns]).max()) + 1
     shift = torch.zeros(len(examples), width, device=examples.nodes.device)
-    shift[:own] = MASKED
-    shift[:own, columns] = 0.0
+    shift[:count] = MASKED
+    shift[:count, columns] = 0.0
     return _with_shift(examples, shift)
 
 

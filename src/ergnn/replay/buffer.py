@@ -113,8 +113,8 @@ class ExperienceBuffer:
             duplicate = int(again[0]) if again.numel() else int(nodes.mode().values)
             raise InputError(f"node {duplicate} is already in the buffer")
         copy = None if self.replay == "live" else _ego(graph, nodes, self._radius)
-        kept = scores.to(nodes.device, copy=True)
-        self.experiences.append(Experience(task, nodes.clone(), graph.y[nodes], kept, copy, dict(extras or {})))
+        columns = nodes.clone(), graph.y[nodes], scores.to(nodes.device, copy=True)
+        self.experiences.append(Experience(task, *columns, copy, dict(extras or {})))
 
     def remap(self, mapping: Callable[[Tensor], Tensor]) -> None:
         """Replace the ids of the stored nodes."""
@@ -201,13 +201,13 @@ def _ego(graph: Graph, nodes: Tensor, hops: int) -> Graph:
     for _ in range(hops):
         inside = torch.cat([inside, adj.incoming(inside)[1]]).unique()
     others = inside[~torch.isin(inside, nodes)]
-    kept = torch.cat([nodes, others])
-    place = torch.full((graph.num_nodes,), -1, device=graph.device)
-    place[kept] = torch.arange(kept.numel(), device=graph.device)
-    edges = place[graph.edge_index]
+    nodes_first = torch.cat([nodes, others])
+    local_id = torch.full((graph.num_nodes,), -1, device=graph.device)
+    local_id[nodes_first] = torch.arange(nodes_first.numel(), device=graph.device)
+    edges = local_id[graph.edge_index]
     edges = edges[:, (edges >= 0).all(0)] if hops else edges[:, :0]
     y = torch.cat([graph.y[nodes], torch.full_like(others, UNLABELED)])  # neighbors' labels are not stored
-    return replace(graph, x=graph.select_x(kept), edge_index=edges, y=y, public_split=None)
+    return replace(graph, x=graph.select_x(nodes_first), edge_index=edges, y=y, public_split=None)
 
 
 def eviction_steps(experiences: list[Experience]) -> Tensor:
@@ -223,13 +223,13 @@ def eviction_steps(experiences: list[Experience]) -> Tensor:
     task = np.repeat([one.task for one in experiences], [len(one) for one in experiences])
     pairs = zip(nodes.tolist(), task.tolist(), strict=True)
     tie_breaker = np.array([zlib.crc32(f"{node},{task}".encode()) for node, task in pairs])
-    place = np.arange(nodes.size)
+    index = np.arange(nodes.size)
     rank = torch.cat([one.ranks for one in experiences]).numpy()
-    keys = [rank, tie_breaker, -place]
+    keys = [rank, tie_breaker, -index]
     keys = [_positions([task, labels], keys), *keys]
     keys = [_positions([labels], keys), *keys]
-    steps = np.empty_like(place)
-    steps[np.lexsort(keys[::-1])] = place[::-1] + 1
+    steps = np.empty_like(index)
+    steps[np.lexsort(keys[::-1])] = index[::-1] + 1
     return torch.from_numpy(steps)
 
 

@@ -120,8 +120,8 @@ def _is_count(values: Any) -> bool:
     """Return whether values are numbers of 0 or more, and mostly 0."""
     if values.null_count or not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
         return False
-    numbers = np.asarray(values)
-    return bool((numbers >= 0).all() and (numbers == 0).sum() >= WORD_ZEROS * len(numbers))
+    counts = np.asarray(values)
+    return bool((counts >= 0).all() and (counts == 0).sum() >= WORD_ZEROS * len(counts))
 
 
 def _guess(values: Any, name: str, where: object) -> tuple[str, str]:

@@ -78,7 +78,7 @@ def encode_text(column: Any, name: str, where: object) -> EncodedText:
         if pa.types.is_dictionary(kind):
             column = column.unify_dictionaries().combine_chunks()
         elif is_text(kind):
-            column = _encode_digits(column.cast(pa.large_string()).combine_chunks())
+            column = column.cast(pa.large_string()).combine_chunks().dictionary_encode()
         elif pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
             raise TypeError(f"values are of type {kind}; text or numbers are required")
         else:
@@ -89,18 +89,6 @@ def encode_text(column: Any, name: str, where: object) -> EncodedText:
         texts = values.cast(pa.large_string()).to_pylist()
         codes = _to_array(column.indices.fill_null(len(texts)) if column.null_count else column.indices)
     return EncodedText([*texts, *([None] if column.null_count else [])], codes)
-
-
-def _encode_digits(column: Any) -> Any:
-    """Dictionary-encode texts; if all are integers, encode the integers, which is twice as fast."""
-    if len(column) and not column.null_count and pc.all(pc.ascii_is_decimal(column)).as_py():
-        with suppress(pa.ArrowInvalid):  # numbers beyond 64 bits
-            encoded = column.cast(pa.int64()).dictionary_encode()
-            # digits are as many as in their number, or more ("07"): the sums are equal only if all numbers are
-            lengths = _to_array(pc.binary_length(encoded.dictionary.cast(pa.string())))
-            if lengths[_to_array(encoded.indices)].sum() == pc.sum(pc.binary_length(column)).as_py():
-                return encoded
-    return column.dictionary_encode()
 
 
 def _to_array(column: Any) -> np.ndarray:

@@ -96,9 +96,9 @@ class SelectionContext:
         """Return the embeddings of these nodes (the input of the output layer)."""
         if self.embeddings is None:
             return embed(self.model, self.graph, nodes)
-        place = torch.empty(self.graph.num_nodes, dtype=torch.long, device=nodes.device)
-        place[self.nodes] = torch.arange(self.nodes.numel(), device=nodes.device)
-        return self.embeddings[place[nodes]]
+        row_of = torch.empty(self.graph.num_nodes, dtype=torch.long, device=nodes.device)
+        row_of[self.nodes] = torch.arange(self.nodes.numel(), device=nodes.device)
+        return self.embeddings[row_of[nodes]]
 
 
 @dataclass(frozen=True, eq=False)

@@ -110,13 +110,13 @@ class FeatureCoverage(Selector):
         shuffle = torch.randperm(labels.numel(), generator=context.generator()).to(labels.device)
         pairs = counted = 0
         for c in torch.unique(labels):
-            own = (labels == c).nonzero().flatten()
-            a, b = vectors[own], vectors[shuffle[labels[shuffle] != c]]
+            members = (labels == c).nonzero().flatten()
+            a, b = vectors[members], vectors[shuffle[labels[shuffle] != c]]
             done = size = a.size(0) * b.size(0)
             if size <= CUT_FROM:
-                count[own] = self._near(a, b, d)
+                count[members] = self._near(a, b, d)
             else:
-                count[own], done = self._fewest_near(a, b, d, context.per_class)
+                count[members], done = self._fewest_near(a, b, d, context.per_class)
             pairs, counted = pairs + size, counted + done
         return -count, {"d": d} if counted == pairs else {"d": d, "counted": counted / pairs}
 
@@ -140,12 +140,12 @@ class FeatureCoverage(Selector):
         done += lead.numel() * (b.size(0) - first)
         bar = count[lead].kthvalue(min(keep, lead.numel())).values
         rest = torch.ones_like(count, dtype=torch.bool).index_fill(0, lead, False).nonzero().flatten()
-        for part in b[first:].split(first):
+        for rows in b[first:].split(first):
             rest = rest[count[rest] <= bar]
             if not rest.numel():
                 break
-            count[rest] += self._near(a[rest], part, d)
-            done += rest.numel() * part.size(0)
+            count[rest] += self._near(a[rest], rows, d)
+            done += rest.numel() * rows.size(0)
         return count, done
 
     def _quantile(self, vectors: Tensor, labels: Tensor, context: SelectionContext) -> float:
@@ -157,8 +157,8 @@ class FeatureCoverage(Selector):
         between = self.space.distances(vectors, vectors)[other]
         if not between.numel():
             raise InputError(f"{context.task.name} has one class; coverage needs at least two")
-        place = min(int(self.quantile * between.numel()) + 1, between.numel())
-        return float(between.kthvalue(place).values)
+        rank = min(int(self.quantile * between.numel()) + 1, between.numel())
+        return float(between.kthvalue(rank).values)
 
 
 @SELECTORS.register("cm*", aliases=("cm-star",), help="fewest nodes of other classes nearby, in embedding space")

@@ -84,10 +84,10 @@ class Influence(Selector):
         replayed = torch.arange(contexts[0].nodes.numel(), trained.weights.numel(), device=trained.weights.device)
         sketched = replayed if trained.linked and replayed.numel() else None
         options = self.damping, contexts[0].l2, tolerance, self.max_iterations, sketched
-        goal, found = gradient(target, params, torch.ones_like(target.weights)), []
+        goal, results = gradient(target, params, torch.ones_like(target.weights)), []
         of_models = Curvature(trained, params, *options).influence(goal)
         for context, (of_examples, solution) in zip(contexts, of_models, strict=True):
             influence = of_examples[: context.nodes.numel()]
             scores = {"helpful": -influence, "harmful": influence, "magnitude": influence.abs()}[self.sign]
-            found.append((scores.detach(), solution))
-        return found
+            results.append((scores.detach(), solution))
+        return results

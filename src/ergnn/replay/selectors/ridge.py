@@ -73,7 +73,7 @@ class RidgeProblem:
         solved = torch.linalg.solve(rows[:, :, inside] + diagonal, rows)
         f = (self.signs[:, inside].unsqueeze(1) @ solved).squeeze(1)
         step = max(1, ENTRIES // f.numel())
-        return torch.cat([self._grown(f, solved, inside, part) for part in extra.split(step)])
+        return torch.cat([self._grown(f, solved, inside, candidates) for candidates in extra.split(step)])
 
     def quality(self, chosen: Sequence[int]) -> float:
         """Compute ``Q(S)``."""
@@ -82,11 +82,11 @@ class RidgeProblem:
         last = torch.tensor(chosen[-1:], device=self.kernel.device)
         return float(self.qualities(chosen[:-1], last))
 
-    def _grown(self, f: Tensor, solved: Tensor, inside: Tensor, part: Tensor) -> Tensor:
-        rows = self.kernel[:, part]
+    def _grown(self, f: Tensor, solved: Tensor, inside: Tensor, candidates: Tensor) -> Tensor:
+        rows = self.kernel[:, candidates]
         left = rows - rows[:, :, inside] @ solved
-        pivot = left[:, torch.arange(part.numel(), device=part.device), part] + self.penalty
-        step = (self.signs[:, part] - f[:, part]) / pivot
+        pivot = left[:, torch.arange(candidates.numel(), device=candidates.device), candidates] + self.penalty
+        step = (self.signs[:, candidates] - f[:, candidates]) / pivot
         grown = f[:, self.targets].unsqueeze(1) + step.unsqueeze(2) * left[:, :, self.targets]
         return self._mean_log(grown)
 
@@ -102,14 +102,14 @@ def choose_one_each(
     problem: RidgeProblem, members: Sequence[Tensor], restarts: int, generator: torch.Generator
 ) -> list[int]:
     """Choose one candidate per class, by exhaustive search for two classes or few sets, otherwise by ascent."""
-    if len(members) <= 2 or math.prod(part.numel() for part in members) <= EXHAUSTIVE:
+    if len(members) <= 2 or math.prod(candidates.numel() for candidates in members) <= EXHAUSTIVE:
         return best_of_all(problem, members)
     return ascent(problem, members, restarts, generator)
 
 
 def best_of_all(problem: RidgeProblem, members: Sequence[Tensor]) -> list[int]:
     """Choose the best set of one candidate per class by exhaustive search."""
-    sets = list(product(*(part.tolist() for part in members[:-1])))
+    sets = list(product(*(candidates.tolist() for candidates in members[:-1])))
     values = torch.cat([problem.qualities(chosen, members[-1]) for chosen in sets])
     i, j = divmod(_first_best(values), members[-1].numel())
     return [*sets[i], int(members[-1][j])]
@@ -134,12 +134,12 @@ def ascent(problem: RidgeProblem, members: Sequence[Tensor], restarts: int, gene
 def _ascend(problem: RidgeProblem, members: Sequence[Tensor], start: list[int]) -> list[int]:
     chosen, best, unchanged = list(start), problem.quality(start), 0
     while unchanged < len(members):
-        for c, part in enumerate(members):
-            values = problem.qualities(chosen[:c] + chosen[c + 1 :], part)
+        for c, candidates in enumerate(members):
+            values = problem.qualities(chosen[:c] + chosen[c + 1 :], candidates)
             i = _first_best(values)
             unchanged += 1
             if float(values[i]) > best + TIE:
-                chosen[c], best, unchanged = int(part[i]), float(values[i]), 1
+                chosen[c], best, unchanged = int(candidates[i]), float(values[i]), 1
             if unchanged == len(members):
                 break
     return chosen
@@ -185,8 +185,8 @@ class Ridge(Selector):
         gains = [[quality - problem.quality(first[:c] + first[c + 1 :])] for c in range(len(first))]
         chosen, rows = list(first), [[v] for v in first]
         for _ in range(context.per_class - 1):
-            for c, part in enumerate(members):
-                free = part[~torch.isin(part, torch.tensor(rows[c], device=part.device))]
+            for c, of_class in enumerate(members):
+                free = of_class[~torch.isin(of_class, torch.tensor(rows[c], device=of_class.device))]
                 if not free.numel():  # the class has fewer than e nodes
                     continue
                 values = problem.qualities(chosen, free)
@@ -207,9 +207,9 @@ class Ridge(Selector):
             targets = targets[drawn.to(targets.device)]
         others = targets[~torch.isin(targets, candidates)]
         nodes = torch.cat([candidates, others])
-        place = torch.isin(nodes, targets).nonzero().flatten()
+        positions = torch.isin(nodes, targets).nonzero().flatten()
         kernel = self.kernel(context, candidates, others)
-        return RidgeProblem(kernel, context.task.targets(nodes), len(context.task.classes), place)
+        return RidgeProblem(kernel, context.task.targets(nodes), len(context.task.classes), positions)
 
 
 def smoothed(graph: Graph, nodes: Tensor, hops: int = HOPS) -> Tensor:
