@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ergnn.data import Graph
-from ergnn.engine import features
 from ergnn.engine.dropout import dropout_keys
 from ergnn.engine.features import SparseFeatures, features_of
 from ergnn.engine.objective import FieldObjective
@@ -49,7 +48,7 @@ def test_sparse_and_dense_features_give_the_same_results(
     model = model_of(name, 40, [3], dropout=0.5)
     results = []
     for below in (0.0, 1.0):
-        monkeypatch.setattr(features, "SPARSE_BELOW", below)
+        monkeypatch.setattr("ergnn.data.graph.SPARSE_BELOW", below)
         examples = labeled(mostly_zero(0.05), [0, 3, 3, 8], [[0]] * 4, [3], seed=0)
         objective = FieldObjective([model], [examples])
         if objective.field.layers and name != "sgc":

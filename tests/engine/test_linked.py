@@ -26,7 +26,7 @@ WIDTHS = [2, 3, 2]
 @pytest.fixture(autouse=True)
 def every_graph_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ergnn.engine.adjacency, "LINKED_FROM", 0)
-    monkeypatch.setattr(blocks, "CHUNK_EDGES", 13)
+    monkeypatch.setattr(ergnn.engine.adjacency, "CHUNK_EDGES", 13)
 
 
 @pytest.mark.parametrize(  # whole graphs, as by size, or used rows only

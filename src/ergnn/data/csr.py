@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map_only
 from ergnn.config.files import wrap_errors
 from ergnn.data.hashing import mix
 
-CHUNK = 1 << 24
+CHUNK_EDGES = 1 << 24
 """Edges per chunk when all edges are visited."""
 
 _ARRAYS: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
@@ -89,7 +89,7 @@ def row_entries(rowptr: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return count, row, start[row] + torch.arange(row.numel(), device=row.device)
 
 
-def row_chunks(rowptr: Tensor, most: int = CHUNK) -> Iterator[tuple[int, int, int, int]]:
+def row_chunks(rowptr: Tensor, most: int = CHUNK_EDGES) -> Iterator[tuple[int, int, int, int]]:
     """Split rows into chunks of about ``most`` entries: first and last row, first and last entry (end exclusive)."""
     ends = rowptr.cpu()
     rows, row = ends.numel() - 1, 0

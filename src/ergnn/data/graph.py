@@ -23,6 +23,8 @@ CHECKED = 1 << 24
 """Feature values per chunk of a check."""
 LOOKED_UP = 100_000
 """Approximate number of edges whose opposite direction is looked up."""
+SPARSE_BELOW = 0.1
+"""Features are stored in CSR form if a smaller fraction of them is nonzero; the results are the same."""
 JUDGED_ROWS, DOMINANT = 1_000, 0.99
 """A feature dominates if it has this share of the squared length of most of about so many rows."""
 
@@ -287,6 +289,15 @@ def join_graphs(graphs: Sequence[Graph]) -> Graph:
     return replace(graphs[0], x=x, edge_index=edges, y=torch.cat([graph.y for graph in graphs]), public_split=None)
 
 
+def compact(x: Tensor) -> Tensor:
+    """Return features in CSR form if less than a tenth of them are nonzero, dense otherwise."""
+    if x.layout == torch.sparse_csr or int(torch.count_nonzero(x)) >= SPARSE_BELOW * x.numel():
+        return x
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        return x.to_sparse_csr()
+
+
 def csr_tensor(matrix: Any) -> Tensor:
     """Return a CSR matrix of scipy, with sorted indices, as a tensor; values are copied."""
     pointers, columns = (torch.from_numpy(index.astype("int64")) for index in (matrix.indptr, matrix.indices))
@@ -342,9 +353,7 @@ def warn_one_way(edge_index: Tensor, num_nodes: int, name: str) -> None:
     wanted = (target[::step] * num_nodes + source[::step]).unique()
     if not wanted.numel():
         return
-    key = source * num_nodes + target
-    index = torch.searchsorted(wanted, key).clamp(max=wanted.numel() - 1)
-    answered = index[wanted[index] == key].unique().numel()
+    answered = int(torch.isin(wanted, source * num_nodes + target).sum())
     if 2 * answered < wanted.numel():
         warnings.warn(
             f"{name}: {100 * (1 - answered / wanted.numel()):.0f} % of the edges have one direction only, and messages "

@@ -94,18 +94,18 @@ class Adjacency:
         """Return ``nodes`` and their in-neighbors, in ascending order."""
         seen = torch.zeros(self.num_nodes, dtype=torch.bool, device=nodes.device)
         seen[nodes] = True
-        for chunk in self.chunks(nodes):
-            seen[self.incoming(chunk)[1]] = True
+        for rows in self.chunks(nodes):
+            seen[self.incoming(nodes[rows])[1]] = True
         return seen.nonzero().flatten()
 
-    def chunks(self, nodes: Tensor) -> Iterator[Tensor]:
-        """Split ``nodes`` into chunks of about :data:`CHUNK_EDGES` edges, and at most that number of rows."""
+    def chunks(self, nodes: Tensor) -> Iterator[slice]:
+        """Split the rows of ``nodes`` into chunks of about :data:`CHUNK_EDGES` edges, and at most that many rows."""
         if 0 < nodes.numel() <= self.num_nodes and self.num_nodes + self.num_edges <= CHUNK_EDGES:
-            yield nodes  # without waiting for a GPU
+            yield slice(0, nodes.numel())  # without waiting for a GPU
             return
         size = self.degrees(nodes) + 1
         for first, last, _, _ in row_chunks(torch.cat([size.new_zeros(1), size.cumsum(0)]), CHUNK_EDGES):
-            yield nodes[first:last]
+            yield slice(first, last)
 
 
 def merge_loops(row: Tensor, count: Tensor, *values: Tensor) -> tuple[Tensor, ...]:

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.utils import softmax
 
-from ergnn.data.csr import pointers, row_chunks
+from ergnn.data.csr import pointers
 from ergnn.engine.adjacency import Adjacency, merge_loops
 from ergnn.engine.dropout import DropoutStream
 from ergnn.engine.features import SparsePattern, spmm
@@ -28,8 +28,6 @@ WHOLE_FROM = 0.4
 """A linked block with more than this fraction of the edges uses the lists of the whole graph."""
 FILLED_FROM = 0.75
 """If a linked block needs more than this fraction of the nodes, all nodes are included."""
-CHUNK_EDGES = 1 << 22
-"""Number of edges per chunk while building a linked block."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,10 +264,9 @@ def _compact(adj: Adjacency, nodes: Tensor, slot: Tensor, slots: int, loops: boo
 
 def _incoming(adj: Adjacency, nodes: Tensor, loops: bool) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """Yield the edges into chunks of ``nodes``, by row; without self-loops if ``loops``."""
-    size = adj.degrees(nodes)
-    for row, stop, _, _ in row_chunks(torch.cat([size.new_zeros(1), size.cumsum(0)]), CHUNK_EDGES):
-        target, source = adj.incoming(nodes[row:stop])
+    for rows in adj.chunks(nodes):
+        target, source = adj.incoming(nodes[rows])
         if loops:
-            other = source != nodes[row:stop][target]
+            other = source != nodes[rows][target]
             target, source = target[other], source[other]
-        yield slice(row, stop), target, source
+        yield rows, target, source

@@ -14,12 +14,10 @@ import torch
 from torch import Tensor
 
 from ergnn.data.csr import pointers, row_entries, targets
-from ergnn.data.graph import Graph
+from ergnn.data.graph import Graph, compact
 from ergnn.engine.cache import Cache
 from ergnn.engine.slots import SlotRows, model_positions
 
-SPARSE_BELOW = 0.1
-"""Features are converted to sparse if a smaller fraction of them is non-zero; the results are the same."""
 LARGE = 1 << 28
 """Dense features with more entries are not converted, since they may be a memory-mapped file."""
 
@@ -130,8 +128,8 @@ def sparse_x(graph: Graph) -> Tensor | None:
         return None
 
     def convert() -> Tensor | None:
-        share = int(torch.count_nonzero(graph.x)) / max(graph.x.numel(), 1)
-        return graph.x.to_sparse_csr() if share < SPARSE_BELOW else None
+        x = compact(graph.x)
+        return None if x is graph.x else x
 
     return _SPARSE.get([graph.x], convert)
 

@@ -176,7 +176,7 @@ def _layer(conv: nn.Module, adj: Adjacency, rows: Lookup, inputs: Tensor, output
     params |= {name: value.unsqueeze(0) for name, value in zip(form.projections, columns, strict=True)}
     z = torch.cat([rows(chunk) @ weight for chunk in inputs.split(ROWS)])
     projected = _lookup(inputs, z)
-    for chunk in adj.chunks(outputs):
+    for chunk in (outputs[nodes] for nodes in adj.chunks(outputs)):
         block, source = make_block(adj, form.aggregation, chunk, torch.zeros_like(chunk), 1, z.dtype)
         out.append(form.forward(conv, params, projected(source), block, drop))
     return torch.cat(out)

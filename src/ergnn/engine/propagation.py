@@ -138,7 +138,7 @@ def _rows(graph: Graph, hops: int, nodes: Tensor, dtype: torch.dtype) -> Tensor:
     inputs = adj.neighborhood(nodes)
     x = _rows(graph, hops - 1, inputs, dtype)
     out = [x.new_empty(0, x.size(1))]
-    for chunk in adj.chunks(nodes):
+    for chunk in (nodes[rows] for rows in adj.chunks(nodes)):
         block, source = make_block(adj, SYMMETRIC, chunk, torch.zeros_like(chunk), 1, dtype)
         out.append(block.aggregate(x[torch.searchsorted(inputs, source)]))
     return torch.cat(out)

@@ -8,10 +8,8 @@ which is the only target of downloads. Nothing is downloaded unless requested wi
 from __future__ import annotations
 
 import os
-import warnings
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 from urllib.error import HTTPError
@@ -30,7 +28,6 @@ DATA_VARIABLE = "ERGNN_DATA"
 DOWNLOAD_VARIABLE = "ERGNN_DOWNLOAD"
 OFFLINE_VARIABLE = "ERGNN_OFFLINE"
 PROBE_SECONDS = 5
-SPARSE_BELOW = 0.10
 
 
 class DataUnavailable(InputError):
@@ -180,15 +177,6 @@ class PartedDataset(Dataset):
     def shuffled_order(self, seed: int) -> str | list[int]:
         """Return an order of the parts by seed, as for :func:`ergnn.data.stream.ordered`."""
         return "shuffled"
-
-
-def with_compact_x(graph: Graph) -> Graph:
-    """Store features as CSR if less than a tenth are nonzero, dense otherwise."""
-    if graph.is_sparse or torch.count_nonzero(graph.x) >= SPARSE_BELOW * graph.x.numel():
-        return graph
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        return replace(graph, x=graph.x.to_sparse_csr())
 
 
 def cache_root() -> Path:

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from ergnn.config.errors import check_at_least
 from ergnn.data.datasets import DATASETS
-from ergnn.data.datasets.base import PartedDataset, with_compact_x
+from ergnn.data.datasets.base import PartedDataset
 from ergnn.data.datasets.table import DBLP, Citeseer, CoauthorCS, PubMed
-from ergnn.data.graph import UNLABELED, Graph, join_graphs
+from ergnn.data.graph import UNLABELED, Graph, compact, join_graphs
 from ergnn.data.hashing import seeded
 from ergnn.data.scenarios import periods
 
@@ -40,7 +40,8 @@ class Twitch(PartedDataset):
         from torch_geometric.io import read_npz
 
         folder = self.find_or_raise(root)
-        graphs = [with_compact_x(Graph.from_pyg(read_npz(str(folder / file)))) for file in self.raw_files]
+        graphs = [Graph.from_pyg(read_npz(str(folder / file))) for file in self.raw_files]
+        graphs = [replace(graph, x=compact(graph.x)) for graph in graphs]
         return replace(join_graphs(graphs), name=self.name, class_names=self.class_names).validate()
 
 

@@ -23,8 +23,8 @@ from ergnn.config.imports import extra
 from ergnn.data import splits
 from ergnn.data.csr import CsrEdges, pointers
 from ergnn.data.datasets import base
-from ergnn.data.datasets.base import Dataset, DataUnavailable, NotDownloaded, PublicSplitUnavailable, with_compact_x
-from ergnn.data.graph import Graph, Split
+from ergnn.data.datasets.base import Dataset, DataUnavailable, NotDownloaded, PublicSplitUnavailable
+from ergnn.data.graph import Graph, Split, compact
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data, InMemoryDataset
@@ -135,7 +135,7 @@ class PygDataset(Dataset):
                 data.edge_index = data.edge_index[:, source != target]
             graph = replace(Graph.from_pyg(data, self.name), class_names=self.class_names)
         if not self.csr:
-            return with_compact_x(graph)
+            return replace(graph, x=compact(graph.x))
         source, target = graph.edge_index
         col = source.int()[torch.argsort(target, stable=True)]
         return replace(graph, edge_index=CsrEdges(pointers(target, graph.num_nodes), col))
@@ -229,8 +229,7 @@ class BundledDataset(PlanetoidDataset):
         x = torch.zeros(n, self.features)
         x[torch.repeat_interleave(torch.arange(n), words_per_node), words] = 1
         both = torch.unique(torch.cat([edges, edges.flip(0)], 1), dim=1)
-        graph = Graph(x, both, y, name=self.name, class_names=self.class_names)
-        return with_compact_x(graph).validate()
+        return Graph(compact(x), both, y, name=self.name, class_names=self.class_names).validate()
 
 
 def ogb_files(split: str) -> tuple[str, ...]:

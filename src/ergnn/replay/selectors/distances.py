@@ -15,7 +15,7 @@ from ergnn.config.registry import inherit_options
 from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import Distance, Selection, SelectionContext, Selector, Space, best_per_class
 
-CHUNK = 8192
+CHUNK_NODES = 8192
 """Nodes per chunk of vectors for class means."""
 SAMPLE = 2000
 """Maximum number of nodes per side for the estimate of the distance quantile."""
@@ -46,7 +46,7 @@ class FeatureMean(Selector):
         scores = torch.empty(labels.numel(), dtype=torch.float64, device=labels.device)
         for c in context.task.classes:
             members = (labels == c).nonzero().flatten()
-            parts = members.split(CHUNK)
+            parts = members.split(CHUNK_NODES)
             sums = [self.space.vectors(context, context.nodes[part]).sum(0) for part in parts]
             prototype = torch.stack(sums).sum(0, keepdim=True) / members.numel()
             for part in parts:

@@ -24,12 +24,12 @@ from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import SelectionContext, Selector
 from ergnn.replay.selectors.ridge import Ridge
 
-CHUNK = 64
+FIELD_EXAMPLES = 64
 """Examples per joint receptive field."""
 BLOCK_BYTES = 2**30
 """Maximum size of the gradients of a block of candidates; with more blocks, gradients are computed repeatedly."""
 
-Target = Literal["val", "train"]
+KnownTarget = Literal["val", "train"]
 Values = Callable[[Objective, ParamDict], Tensor]
 """``(objective, parameters) → one value per example, [n]``."""
 
@@ -60,12 +60,6 @@ def gradients(model: nn.Module, examples: Examples, values: Values) -> Iterator[
             yield _gradient(value, weights)
 
 
-def summed_gradient(model: nn.Module, examples: Examples, values: Values) -> Tensor:
-    """Compute ``Σ_i ∇_{W1} value_i``, ``[size of W1]``."""
-    sums = [_gradient(of_examples.sum(), weights) for of_examples, weights in _values(model, examples, values)]
-    return torch.stack(sums).sum(0)
-
-
 def _losses(objective: Objective, params: ParamDict) -> Tensor:
     return objective.losses(params)
 
@@ -74,7 +68,9 @@ def _values(
     model: nn.Module, examples: Examples, values: Values, all_params: bool = False
 ) -> Iterator[tuple[Tensor, list[Tensor]]]:
     """Yield the values of a chunk of examples, and W1 (or all parameters)."""
-    for index in torch.arange(len(examples), device=examples.nodes.device).split(CHUNK) if len(examples) else ():
+    for index in (
+        torch.arange(len(examples), device=examples.nodes.device).split(FIELD_EXAMPLES) if len(examples) else ()
+    ):
         objective = make_objective([model], [examples[index]])
         params = objective.parameters()
         names = list(params) if all_params else first_layer_names(model, objective)
@@ -101,12 +97,13 @@ class RepairedInfluence(Selector):
         target: ``val`` or ``train``.
     """
 
-    def __init__(self, target: Target = "val") -> None:
-        check_choice("target", target, Target)
+    def __init__(self, target: KnownTarget = "val") -> None:
+        check_choice("target", target, KnownTarget)
         self.target = target
 
     def score(self, context: SelectionContext) -> Tensor:
-        goal = summed_gradient(context.model, context.examples(self.target), _losses)
+        chunks = _values(context.model, context.examples(self.target), _losses)
+        goal = torch.stack([_gradient(losses.sum(), weights) for losses, weights in chunks]).sum(0)
         tiny = torch.finfo(goal.dtype).tiny
         goal = goal / goal.norm().clamp(min=tiny)
         candidates = gradients(context.model, context.examples("train"), _losses)
@@ -174,6 +171,6 @@ def _products(
             products.append(of_block @ of_block.T)
             continue
         streamed = (g[nonzero] for g in gradients(context.model, context.as_examples(nodes), margin))
-        while batch := list(islice(streamed, CHUNK)):
+        while batch := list(islice(streamed, FIELD_EXAMPLES)):
             products.append(of_block @ torch.stack(batch).double().T)
     return torch.cat(products, dim=1)
