@@ -98,7 +98,7 @@ def _cell(
     experiment: Experiment, row: GridRow, dataset: str, protocol: str, options: Options, streams: StreamCache
 ) -> GridCell:
     settings = experiment.settings(row, dataset)
-    paper = row.published.get(dataset) if experiment.published else paper_result(dataset, **settings)
+    paper = row.published.get(dataset) if experiment.sources else paper_result(dataset, **settings)
     cell = GridCell(experiment.name, row, dataset, protocol, paper)
     if not row.settings:
         return replace(cell, reason="not implemented")

@@ -20,7 +20,7 @@ from ergnn.learning.learner import Learner
 from ergnn.learning.metrics import AccuracyMatrix
 
 SCHEMA = 1
-Progress = Callable[[int], None]
+OnEpochs = Callable[[int], None]
 """Called with the number of training epochs since the last call."""
 
 
@@ -33,7 +33,7 @@ class Checkpointer:
         self.config, self.folder, self.ranks, self.say = config, folder, ranks, say
         self.is_first = ranks is None or ranks.is_first
 
-    def learn(self, member: Member, learner: Learner, stream: TaskStream, progress: Progress | None) -> AccuracyMatrix:
+    def learn(self, member: Member, learner: Learner, stream: TaskStream, progress: OnEpochs | None) -> AccuracyMatrix:
         """Let a learner learn its stream, from its checkpoint if any, and score it after each task."""
         path = None if self.folder is None else Path(self.folder) / f"{member_key(self.config, *member)}.pt"
         rows = self._resume(path, member, learner, stream)

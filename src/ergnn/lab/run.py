@@ -22,7 +22,7 @@ from ergnn.data.stream import move_streams, share_graphs
 from ergnn.engine.distributed import Ranks, broadcast
 from ergnn.lab.config import RunConfig
 from ergnn.lab.result import Member, RunResult, SeedResult
-from ergnn.lab.resumable import Checkpointer, Progress
+from ergnn.lab.resumable import Checkpointer, OnEpochs
 from ergnn.lab.walks import SkipGram, walk_stream
 from ergnn.learning.callbacks import EpochCallback
 from ergnn.learning.evaluation import check_stream, evaluate_streams
@@ -135,14 +135,14 @@ def check_run(config: RunConfig, streams: StreamCache, member: Member = (0, 0)) 
     return preset, learner
 
 
-Learn = Callable[[Member, Learner, TaskStream, Progress | None], AccuracyMatrix]
+Learn = Callable[[Member, Learner, TaskStream, OnEpochs | None], AccuracyMatrix]
 """Lets the learner of a member learn its stream, and scores it."""
 
 
 def run_members(
     config: RunConfig,
     members: Sequence[Member] | None = None,
-    progress: Progress | None = None,
+    progress: OnEpochs | None = None,
     batch: int = BATCH,
     learn: Learn | None = None,
     cache: StreamCache | None = None,
@@ -230,7 +230,7 @@ def run(
     *,
     seeds: int | Sequence[int] | None = None,
     denominator: Literal["M-1", "M"] | None = None,
-    progress: Progress | None = None,
+    progress: OnEpochs | None = None,
     store: RunStore | None = None,
     checkpoint: str | Path | None = None,
     ranks: Ranks | None = None,

@@ -59,13 +59,13 @@ def experiment_sections(
     sections, signs = [], dict(zip(experiment.baselines, MARKS, strict=False))
     for protocol, dataset in dict.fromkeys((cell.protocol, cell.dataset) for cell in cells):
         group = [cell for cell in cells if (cell.protocol, cell.dataset) == (protocol, dataset)]
-        title = f"{experiment.title} · {dataset}" + ("" if experiment.published else f" · protocol {protocol}")
+        title = f"{experiment.title} · {dataset}" + ("" if experiment.sources else f" · protocol {protocol}")
         rows = [(cell.label, cell.result) for cell in group if cell.result]
         if not rows:
             reasons = dict.fromkeys(cell.reason for cell in group)
             sections.append(Section(title, None, [f"{dataset} is unavailable: {reason}" for reason in reasons]))
             continue
-        notes = [*_notes(group), *experiment.published]
+        notes = [*_notes(group), *experiment.sources]
         if experiment.name == FIGURE_2.name:
             table = evolution_table(rows)
         elif experiment.name == FIGURE_3.name:
@@ -77,13 +77,12 @@ def experiment_sections(
                 marks[cell.label] += signs[test.baseline][test.sign]
             notes += _legend(experiment, [test for test in tests if tested and test.group.endswith(protocol)])
             fractions = experiment.name == TABLE_4.name  # as the paper prints them
-            order = ("fm", "aa", "pm") if fractions else ("aa", "bwt") if experiment.published else ("pm", "fm", "aa")
             table = result_table(
                 [(cell.label, cell.result, cell.paper) for cell in group],
-                order=experiment.table_measures or order,
+                order=experiment.measures,
                 scale=1 if fractions else 100,
                 marks=marks if tested else None,
-                count_runs=bool(experiment.table_measures),
+                count_runs="score" in experiment.measures,
             )
         sections.append(Section(title, table, notes, [(cell.label, cell.command) for cell in group if cell.result]))
     return sections

@@ -22,9 +22,9 @@ from ergnn.learning import metrics
 from ergnn.learning.metrics import AccuracyMatrix, Summary, summarize
 from ergnn.pages.figures import look_of
 
-BACKBONES = ("deepwalk", "node2vec", "sage", "gin", "gcn", "sgc", "gat", "mlp")
-METHODS = ("finetune", "ewc", "gem", "agem", "replay", "nearest-mean", "joint")
-SELECTORS = ("random", "mf", "mf*", "cm", "cm*", "im")
+BACKBONE_ORDER = ("deepwalk", "node2vec", "sage", "gin", "gcn", "sgc", "gat", "mlp")
+METHOD_ORDER = ("finetune", "ewc", "gem", "agem", "replay", "nearest-mean", "joint")
+SELECTOR_ORDER = ("random", "mf", "mf*", "cm", "cm*", "im")
 """Backbones, methods and selectors in the order of the paper's tables."""
 NAMES = {
     **{"gat": "GAT", "gcn": "GCN", "sgc": "SGC", "gin": "GIN", "sage": "GraphSAGE", "mlp": "MLP"},
@@ -237,11 +237,11 @@ def _row_order(row: ResultRow) -> tuple[Any, ...]:
     """Return the sort key of a row: baselines, ER rows by selector, our selectors, then references such as joint."""
     return (
         dataset_order(row.first.dataset),
-        _place(row.first.method, METHODS),
+        _place(row.first.method, METHOD_ORDER),
         row.first.method == "replay" and row.backbone != "gat",
-        _place(row.backbone, BACKBONES),
+        _place(row.backbone, BACKBONE_ORDER),
         row.per_class,
-        _place(row.first.selector, SELECTORS),
+        _place(row.first.selector, SELECTOR_ORDER),
         row.name,
     )
 
