@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
-import multiprocessing.process
 import os
 import socket
 import threading
@@ -18,6 +17,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from math import inf
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -104,9 +104,6 @@ def _free_memory() -> None:
         torch.cuda.empty_cache()
 
 
-Worker = tuple[Connection, multiprocessing.process.BaseProcess]
-
-
 class LocalEngine:
     """``jobs`` units at a time, in processes with one thread each; a single job runs in this process.
 
@@ -116,7 +113,7 @@ class LocalEngine:
     def __init__(self, jobs: int = 1) -> None:
         check_at_least(1, jobs=jobs)
         self.jobs = jobs
-        self._idle: list[Worker] = []
+        self._idle: list[tuple[Connection, BaseProcess]] = []
 
     def __call__(self, units: Sequence[Unit]) -> Generator[Outcome, None, None]:
         if self.jobs == 1:
@@ -130,28 +127,29 @@ class LocalEngine:
 
     def _in_processes(self, units: Sequence[Unit]) -> Generator[Outcome, None, None]:
         waiting = list(reversed(units))
-        running: dict[Any, tuple[Worker, Unit]] = {}
+        running: dict[Any, tuple[Connection, BaseProcess, Unit]] = {}
         try:
             while waiting or running:
                 while waiting and len(running) < self.jobs:
-                    worker, unit = self._idle.pop() if self._idle else _new_worker(), waiting.pop()
-                    running[worker[0]] = worker, unit
-                    worker[0].send(unit)
-                for connection in wait(list(running)):
-                    worker, unit = running.pop(connection)
+                    connection, process = self._idle.pop() if self._idle else _new_worker()
+                    unit = waiting.pop()
+                    running[connection] = connection, process, unit
+                    connection.send(unit)
+                for ready in wait(list(running)):
+                    connection, process, unit = running.pop(ready)
                     try:
-                        outcome = worker[0].recv()
-                        self._idle.append(worker)
+                        outcome = connection.recv()
+                        self._idle.append((connection, process))
                     except EOFError:
-                        worker[1].join()
-                        outcome = Outcome(unit, 0.0, f"its process ended with exit status {worker[1].exitcode}")
+                        process.join()
+                        outcome = Outcome(unit, 0.0, f"its process ended with exit status {process.exitcode}")
                     yield outcome
         finally:
-            for worker, _ in running.values():
-                worker[1].terminate()
+            for _, process, _ in running.values():
+                process.terminate()
 
 
-def _new_worker() -> Worker:
+def _new_worker() -> tuple[Connection, BaseProcess]:
     context = multiprocessing.get_context("spawn")
     connection, theirs = context.Pipe()
     process = context.Process(target=_work, args=(theirs, list(imports.imported)), daemon=True)
