@@ -24,10 +24,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         import_plugins(words)  # before the command line is parsed: their methods add options
         args = make_parser(words).parse_args(words)
         module, _, function = args.command.partition(".")
-        gc.disable()  # while importing, which leaves no garbage: a seventh of its time
-        try:
-            command = getattr(import_module(f"ergnn.cli.{module}"), function)
-        finally:
+        if argv is None:  # nothing else runs in this process
+            gc.disable()
+        command = getattr(import_module(f"ergnn.cli.{module}"), function)
+        if argv is None:  # imports stay until the end: do not search them for garbage, which takes half a second
+            gc.freeze()
             gc.enable()
         return int(command(args) or 0)
     except ErgnnError as error:

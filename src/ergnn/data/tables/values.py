@@ -168,7 +168,9 @@ def read_features(
         raise FormatError(f"{where}: {len(columns):,} feature columns; {width:,} are required")
     features = np.empty((table.num_rows, len(columns)), np.float32)
     for i, (name, column) in enumerate(values.items()):
-        features[:, i] = to_floats(column, name, where, hint=f"; if this is not a feature, {CHOOSE}")
+        ready = column.type == pa.float32() and _is_number(column)
+        hint = f"; if this is not a feature, {CHOOSE}"
+        features[:, i] = _to_array(column) if ready else to_floats(column, name, where, hint=hint)
     names = tuple(columns) if columns else None
     return {"features": features, "feature_names": names, "columns": columns if of_any_kind else None}
 
