@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from ergnn.analytic.inputs import ColumnScales, number_columns
+from analytic.dense import dense_phi, dense_s
+from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency
+from ergnn.analytic.explain import split_by_feature
+from ergnn.analytic.inputs import WORD_CLIP, ColumnScales, number_columns
+from ergnn.data import Graph
 from ergnn.data.scale import CLIP, TEXT_LENGTH
 
 RNG = np.random.default_rng(0)
@@ -54,3 +58,35 @@ def test_words_keep_their_share_beside_a_large_number(sparse: bool) -> None:
     assert torch.allclose(dense[:, :200].norm(dim=1), torch.full((300,), TEXT_LENGTH), atol=1e-5)
     assert dense[:, 200].std() < 2
     assert torch.equal(dense[:, :200] > 0, torch.from_numpy(WORDS) > 0)
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_scales_are_restored(words: bool) -> None:
+    x = torch.from_numpy(WORDS if words else TABLE)
+    scales = ColumnScales.fit(x, range(x.size(1)), words)
+    assert scales is not None
+    assert ColumnScales.from_tensor(scales.to_tensor()) == scales
+    before = ColumnScales.from_tensor(scales.to_tensor()[:, :4])  # as earlier versions stored them
+    assert (before.clip, before.square) == (CLIP, 0.0)
+    assert (scales.apply(x).abs().max() <= scales.clip) and (scales.clip == (WORD_CLIP if words else CLIP))
+
+
+@pytest.mark.parametrize("name", ["hops", "ppr"])
+@pytest.mark.parametrize("few", [True, False])
+def test_long_rows_of_a_table_stay_longer(name: str, few: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    edges = torch.randint(300, (2, 900), generator=generator)
+    graph = Graph(torch.from_numpy(TABLE), edges, torch.zeros(300, dtype=torch.long))
+    scales = ColumnScales.fit(graph.x)
+    assert scales is not None
+    features = Features(FEATURE_MAPS.create(name), NormalizedAdjacency(graph), Inputs(graph, scales=scales))
+    x = scales.apply(graph.x).double().numpy()
+    phi = dense_phi(name, dense_s(graph), x)
+    if name == "hops":
+        phi[:, :6] = x / np.sqrt((x * x).sum(1, keepdims=True) + 2 * 6) / 2
+    nodes = torch.arange(3 if few else 300)
+    np.testing.assert_allclose(features.rows(nodes), phi[: len(nodes)], atol=1e-9)
+    weight = torch.randn(phi.shape[1], 2, dtype=torch.float64, generator=generator)
+    np.testing.assert_allclose(features.scores(weight), phi @ weight.numpy(), atol=1e-9)
+    split, constant = split_by_feature(features, 7, weight)
+    np.testing.assert_allclose(split.sum((0, 1)) + constant, phi[7] @ weight.numpy(), atol=1e-9)

@@ -442,7 +442,7 @@ def split_by_feature(features: Features, node: int, weight: Tensor) -> tuple[Ten
     weight = weight.to(inputs.dtype)
     out = weight.new_zeros(num_hops + 1, inputs.by_column(one).size(0), weight.size(1))
     for k, block in enumerate(features.feature_map.blocks(back, one)):
-        scale = length(inputs.t_matmul(block).norm()) * count**0.5
+        scale = length(inputs.t_matmul(block).norm(), features.added[k]) * count**0.5
         columns = weight[k * inputs.width : (k + 1) * inputs.width]
         columns = columns if inputs.sketch is None else inputs.sketch.matmul(columns)
         out += (inputs.by_column(block * at) / scale).T[:, :, None] * columns

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 import torch
@@ -35,12 +35,18 @@ KEPT_BYTES = 1 << 30
 """On a CPU, Z of all nodes is cached after the first sweep if it takes at most this many bytes; on a GPU, a quarter of
 the free memory."""
 
+LENGTHS = 2.0
+"""Rows of X are divided by their lengths after this many typical squared lengths are added: long rows stay longer."""
+
 ROUNDING = 100
 """Rows of a block with a norm below this many machine epsilons count as zero."""
 
 
 class Features:
     """``φ_v = [z_v1/‖z_v1‖, …, z_vB/‖z_vB‖] / √B, 0.3`` with ``Z_k = p_k(S) X``; a zero row stays zero.
+
+    If X has columns of a table and ``Z_1 = X``, then ``‖z_v1‖`` is replaced by ``√(‖z_v1‖² + 2q)``, where q is the
+    typical squared length of a row: how far a node is from the mean tells nodes apart.
 
     A *sweep* propagates all columns of X, a few at a time, and stores the rows of some nodes and the norms ``‖z_vk‖``
     of all. For few nodes, ``E p_k(S) X = (p_k(Sᵀ) Eᵀ)ᵀ X`` propagates one column per node instead of one per feature.
@@ -58,6 +64,7 @@ class Features:
         self, feature_map: FeatureMap, operator: NormalizedAdjacency, inputs: Inputs, keeps: bool = True
     ) -> None:
         self.feature_map, self.operator, self.inputs, self.keeps = feature_map, operator, inputs, keeps
+        self.added = added_length(feature_map, inputs.square)
         self._norms: Tensor | None = None
         self._kept: Tensor | None = None
 
@@ -91,7 +98,7 @@ class Features:
                 self._sweep(nodes, z)
             if self._kept is not None:
                 z.copy_(self._kept[nodes])
-        z /= length(z.norm(dim=2, keepdim=True)) * self.feature_map.num_blocks**0.5
+        z /= (length(z.norm(dim=2), self.added) * self.feature_map.num_blocks**0.5).unsqueeze(2)
         out[:, -1] = CONSTANT
         return out
 
@@ -151,7 +158,7 @@ class Features:
                     z[:, k, first:last] = block[nodes]
         if ranks is not None and z is not None:
             sum_over_ranks(z, total)
-        self._norms, self._kept = length(total.sqrt_()), kept
+        self._norms, self._kept = length(total.sqrt_(), self.added), kept
 
     def _from_nodes(self, nodes: Tensor, z: Tensor) -> None:
         transposed = self.operator.T
@@ -181,13 +188,20 @@ class Features:
         return self.keeps and entries * self.inputs.dtype.itemsize <= most
 
 
-def length(norm: Tensor) -> Tensor:
-    """Return the divisor for rows of this norm; infinite for a zero row, which stays zero."""
-    return torch.where(norm > ROUNDING * torch.finfo(norm.dtype).eps, norm, torch.inf)
+def added_length(feature_map: FeatureMap, square: float) -> list[float]:
+    """Return the length that is added to rows of each block, given the typical squared length of rows of X."""
+    return [(LENGTHS * square * feature_map.starts_with_x * (k == 0)) ** 0.5 for k in range(feature_map.num_blocks)]
 
 
-def join_blocks(blocks: Iterable[Tensor]) -> Tensor:
+def length(norm: Tensor, added: Sequence[float] | float = 0.0) -> Tensor:
+    """Return the divisor ``√(norm² + added²)`` of rows of this norm; infinite for a zero row, which stays zero."""
+    longer = norm.new_tensor(added)
+    divisor = (norm.square() + longer.square()).sqrt() if bool(longer.any()) else norm
+    return torch.where(norm > ROUNDING * torch.finfo(norm.dtype).eps, divisor, torch.inf)
+
+
+def join_blocks(blocks: Iterable[Tensor], added: Sequence[float]) -> Tensor:
     """Return φ of all nodes, given ``Z_k`` of all nodes, ``[nodes, width]``; in operations that can be exported."""
-    scaled = [z / length(z.norm(dim=1, keepdim=True)) for z in blocks]
+    scaled = [z / length(z.norm(dim=1, keepdim=True), a) for z, a in zip(blocks, added, strict=True)]
     phi = torch.cat(scaled, 1) / len(scaled) ** 0.5
     return torch.nn.functional.pad(phi, (0, 1), value=CONSTANT)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ergnn.analytic.explain import LabelEffects
 from ergnn.analytic.features import Features
-from ergnn.analytic.inputs import WORD_CLIP, ColumnScales, Inputs, working_dtype
+from ergnn.analytic.inputs import ColumnScales, Inputs, working_dtype
 from ergnn.analytic.kernels import GAUSSIAN, KERNELS, products
 from ergnn.analytic.maps import FEATURE_MAPS, FeatureMap
 from ergnn.analytic.ridge import CLASS_WEIGHTS, DEFAULT_LAMBDA, LAMBDAS, RidgeSolution, choose, loo_rows
@@ -289,7 +289,7 @@ class AnalyticHead:
             first = ColumnScales.fit(graph.x, every if self.scale == "columns" else None)
             small = graph.num_nodes * graph.num_features <= STANDARDIZED_ENTRIES
             if self.scale == "auto" and first is None and small and GAUSSIAN[0] in self.kernels and len(every):
-                return first, ColumnScales.fit(graph.x, every, WORD_CLIP)
+                return first, ColumnScales.fit(graph.x, every, words=True)
             return (first,)
 
         return self._column_scales.get([graph.x], compute)

@@ -55,37 +55,42 @@ class ColumnScales:
         columns: the columns, ascending.
         scales: their scales.
         clip: bound of standardized values.
+        square: typical squared length of a row; 0 if lengths of rows say nothing.
     """
 
     columns: tuple[int, ...]
     scales: tuple[Scale, ...]
     clip: float = CLIP
+    square: float = 0.0
 
     @classmethod
-    def fit(cls, x: Tensor, columns: Sequence[int] | None = None, clip: float = CLIP) -> ColumnScales | None:
+    def fit(cls, x: Tensor, columns: Sequence[int] | None = None, words: bool = False) -> ColumnScales | None:
         """Choose the scale of each column that is a number; None if there are none.
 
         Args:
             x: features of all nodes, dense or CSR.
             columns: columns that are numbers; by default those of :func:`number_columns`.
-            clip: bound of standardized values.
+            words: whether they are words.
         """
         columns = number_columns(x) if columns is None else columns
         if not len(columns):
             return None
         values = _columns(x, columns, _step(x))
-        return cls(tuple(columns), tuple(Scale.fit(values[:, i]) for i in range(len(columns))), clip)
+        scales = tuple(Scale.fit(values[:, i]) for i in range(len(columns)))
+        if words:
+            return cls(tuple(columns), scales, WORD_CLIP)
+        return cls(tuple(columns), scales, square=len(columns) + TEXT_LENGTH**2 * (len(columns) < x.size(1)))
 
     def to_tensor(self) -> Tensor:
-        """Return column, center, scale, unit and bound, ``[columns, 5]``."""
-        rows = [(c, s.center, s.scale, s.unit, self.clip) for c, s in zip(self.columns, self.scales, strict=True)]
-        return torch.tensor(rows, dtype=torch.float64)
+        """Return column, center, scale, unit, ``clip`` and ``square``, ``[columns, 6]``."""
+        pairs, same = zip(self.columns, self.scales, strict=True), (self.clip, self.square)
+        return torch.tensor([(c, s.center, s.scale, s.unit, *same) for c, s in pairs], dtype=torch.float64)
 
     @classmethod
     def from_tensor(cls, rows: Tensor) -> ColumnScales:
-        """Restore what :meth:`to_tensor` returned; in earlier versions without the bound."""
-        clip = float(rows[0, 4]) if rows.size(1) > 4 else CLIP
-        return cls(tuple(int(c) for c in rows[:, 0]), tuple(Scale(*values) for values in rows[:, 1:4].tolist()), clip)
+        """Restore what :meth:`to_tensor` returned; in earlier versions without ``clip`` and ``square``."""
+        scales = tuple(Scale(*values) for values in rows[:, 1:4].tolist())
+        return cls(tuple(int(c) for c in rows[:, 0]), scales, *rows[0, 4:].tolist())
 
     def apply(self, x: Tensor) -> Tensor:
         """Return the scaled features: dense if all columns are scaled, otherwise dense or CSR as ``x``."""
@@ -211,6 +216,7 @@ class Inputs:
         scales: ColumnScales | None = None,
     ) -> None:
         self.dtype, self.standardized = dtype, scales is not None
+        self.square = 0.0 if scales is None else scales.square
         self._x, self._scales = graph.x, scales
         x = graph.x if scales is None or not graph.is_sparse else scales.apply(graph.x)
         if x.layout == torch.sparse_csr:

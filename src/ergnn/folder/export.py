@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ergnn import __version__
 from ergnn.analytic import FEATURE_MAPS
-from ergnn.analytic.features import join_blocks
+from ergnn.analytic.features import added_length, join_blocks
 from ergnn.analytic.inputs import Sketch
 from ergnn.config.errors import ErgnnError, InputError, check_choice
 from ergnn.config.files import wrap_errors, write_file
@@ -114,6 +114,7 @@ class AnalyticClassifier(NodeClassifier):
         self.feature_map = FEATURE_MAPS.create(metadata["map"], **metadata["map_options"])
         self.register_buffer("weight", weight.double() * metadata["temperature"])
         self.kernel_scale = float(metadata.get("s", 0.0))
+        self.added = added_length(self.feature_map, float(metadata.get("square", 0.0)))
         if anchors is not None:
             self.register_buffer("anchors", anchors.double())
         for name, values in ({} if self.encoder is None else self.encoder.number_scales).items():
@@ -132,7 +133,7 @@ class AnalyticClassifier(NodeClassifier):
                 sketched = sketched.scatter_add(1, column.expand(rows.size(0), -1), rows * sign)
             rows = sketched
         operator = PlainAdjacency(_distinct(edge_index, x.size(0)), x.size(0), rows.dtype)
-        phi = join_blocks(self.feature_map.blocks(operator, rows))
+        phi = join_blocks(self.feature_map.blocks(operator, rows), self.added)
         if self.kernel_scale:
             anchors = self.get_buffer("anchors")
             square = phi.square().sum(1, keepdim=True) + anchors.square().sum(1) - 2 * phi @ anchors.T

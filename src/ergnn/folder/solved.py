@@ -59,7 +59,7 @@ class SolvedLearner:
         self._version = 0
         self._graph: StoredGraph | None = None
         self._cached: list[CachedRows] = []
-        self._layout = ""
+        self._layout, self._square = "", 0.0
         self._scored: tuple[Array, Tensor] = np.empty(0, np.int64), torch.empty(0, 0)
 
     @property
@@ -112,11 +112,12 @@ class SolvedLearner:
         held_out = np.setdiff1d(snapshot.held_out(self.settings.eval_samples)[0], train)
         nodes, count = np.concatenate([train, held_out]), len(train)
         head.sketched = head.sketch_size(graph.num_features, count)
+        self._square = 0.0 if graph.encoder is None else graph.encoder.square
         dtype = working_dtype(graph.num_nodes, graph.num_features)
         hops = max(each.num_hops for each in maps) + graph.structural * HOPS
         changed = None if self.settings.directed else changed_within(graph, self._version, hops)
         unchanged = np.zeros(len(nodes), bool) if changed is None else ~np.isin(nodes, changed)
-        key: Row = (1, self._version, f"{head.sketched} {dtype} {graph.encoding}".strip())
+        key: Row = (1, self._version, f"{head.sketched} {dtype} {graph.encoding} {self._square:g}")
         loadable = unchanged & (select(graph.connection, "row_cache") == [key])
         like = torch.empty(0, head.sketched or graph.num_features, dtype=dtype)
         cached = [CachedRows(graph.connection, nodes, loadable, each, like) for each in maps]
@@ -188,7 +189,7 @@ class SolvedLearner:
         """A part of the graph in which φ of some nodes is exact, and φ under each map."""
         local = read_subgraph(graph, nodes, max(each.num_hops for each in maps), self.settings.limits)
         part, dtype = local.graph.to(self.device), working_dtype(graph.num_nodes, graph.num_features)
-        scales = AS_THEY_ARE if graph.encoding else None
+        scales = replace(AS_THEY_ARE, square=self._square) if graph.encoding else None
         operator, inputs = NormalizedAdjacency(part, part.edge_weight), Inputs(part, self.head.sketched, dtype, scales)
         return local, [Features(each, operator, inputs) for each in maps]
 
@@ -217,7 +218,8 @@ class SolvedLearner:
 
     def state(self) -> dict[str, Any]:
         """What is not stored as tensors, as JSON."""
-        return self.head.summary()
+        summary = self.head.summary()
+        return summary and {**summary, "square": self._square}
 
     def write(self, connection: sqlite3.Connection, version: int) -> None:
         """Store the head with a version: W and the class of each column, as safetensors."""
@@ -239,7 +241,7 @@ class SolvedLearner:
         tensors = get_tensors(connection, self._version, "weights")
         weight, classes = tensors["weight"].double().to(self.device), tensors["classes"].to(self.device)
         head.chosen, head.sketched = [each.name for each in head.maps].index(state["map"]), state["sketch"]
-        head.solution = RidgeSolution.restored(weight, classes, **state)
+        head.solution, self._square = RidgeSolution.restored(weight, classes, **state), float(state.get("square", 0.0))
         width = head.maps[head.chosen].num_blocks * (head.sketched or graph.num_features) + 1
         if state.get("s"):
             width = min(len(graph.split("train")[0]), weight.size(0))  # a weight per anchor

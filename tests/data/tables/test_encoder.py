@@ -15,6 +15,7 @@ from ergnn.config.errors import ErgnnError, FormatError, InputError
 from ergnn.data.scale import CLIP, TEXT_LENGTH, Scale
 from ergnn.data.tables.encoder import MIN_COUNT, Encoder
 from ergnn.data.tables.kinds import TEXT_WIDTH, Codes, decide_kinds, encode_values
+from ergnn.folder.example import make_customers
 
 RNG = np.random.default_rng(0)
 
@@ -237,3 +238,12 @@ def test_dashes_and_question_marks_are_missing_values() -> None:
     encoder, codes = fitted({"x": ["-", "?", "1", "2", "4", "--"] * 10})
     assert [column.kind for column in encoder.columns] == ["number"]
     assert np.isnan(codes.numbers).sum() == 30
+
+
+def test_the_typical_length_is_that_of_most_rows() -> None:
+    rows, _ = make_customers(800, 0)
+    names = [name for name in rows[0] if name not in ("id", "label", "week")]
+    columns = {name: [row[name] if row[name] != "" else None for row in rows] for name in names}
+    for some in (["age", "income"], ["country", "plan"], ["signup"], ["note"], names):
+        encoder, codes = fitted({name: columns[name] for name in some})
+        assert encoder.square == pytest.approx((dense(encoder, codes) ** 2).sum(1).mean(), rel=0.3)

@@ -25,11 +25,13 @@ class FeatureMap(ABC):
         name: name in results.
         num_blocks: number of polynomials.
         num_hops: their highest degree; an edge affects φ only within this many hops.
+        starts_with_x: whether the first block is X itself.
     """
 
     name: str
     num_blocks: int
     num_hops: int
+    starts_with_x: bool = False
 
     @abstractmethod
     def blocks(self, operator: Operator, x: Tensor) -> Iterator[Tensor]:

@@ -20,6 +20,7 @@ class Hops(FeatureMap):
     """
 
     name = "hops"
+    starts_with_x = True
 
     def __init__(self, num_hops: int = 3) -> None:
         check_at_least(0, num_hops=num_hops)

@@ -65,6 +65,14 @@ class FittedColumn(ColumnKind):
                 out = np.concatenate([out, np.where(np.isnan(codes)[:, None], 0.0, one)], 1)
         return out
 
+    @property
+    def square(self) -> float:
+        """The typical sum of its squared features."""
+        shares = [*(share for _, _, share in self.values), self.other]
+        dates = sum(1 - 1 / count for count in CALENDAR.values()) if self.kind == "date" else 0.0
+        text = TEXT_LENGTH**2 * (self.kind == "text")
+        return text + dates + (self.scale is not None) + sum(share * (1 - share) for share in shares)
+
     def describe(self) -> str:
         """Say in a few words what the column becomes."""
         if self.scale is None:
@@ -101,6 +109,12 @@ class Encoder:
                 fitted["scale"] = Scale.fit(next(codes))
             columns.append(FittedColumn(kind.name, kind.kind, kind.why, **fitted))
         return cls(tuple(columns))
+
+    @property
+    def square(self) -> float:
+        """The typical squared length of the features of a row; words are scaled together."""
+        words = any(column.kind == "word" for column in self.columns)
+        return sum(column.square for column in self.columns) + TEXT_LENGTH**2 * words
 
     @property
     def num_numbers(self) -> int:
