@@ -77,12 +77,15 @@ def scores(truth: np.ndarray, positive: np.ndarray, predicted: np.ndarray) -> Sc
     return 100 * float((truth == predicted).mean()), balanced, 100 * float(roc_auc_score(truth, positive))
 
 
-def score_folder(frame: pd.DataFrame, payments: list[tuple[str, str]], names: list[str]) -> Scores:
+def score_folder(
+    frame: pd.DataFrame, payments: list[tuple[str, str]], names: list[str], class_weight: str = "sqrt"
+) -> Scores:
     """Learn some columns in a folder, one update per week, and score the held-out nodes."""
     arrival = dict(zip(frame["id"], frame["week"], strict=True))
     test = frame[frame["split"] == "test"]
     with tempfile.TemporaryDirectory() as root:
-        folder = LearnerFolder.create(Path(root) / "customers", Settings())
+        settings = Settings.from_settings({"method": "analytic", "class_weight": class_weight})
+        folder = LearnerFolder.create(Path(root) / "customers", settings)
         for week in sorted(set(arrival.values())):
             nodes = read_nodes(frame.loc[frame["week"] == week, ["id", "label", "split", *names]])
             pairs = [pair for pair in payments if max(arrival[end] for end in pair) == week]
@@ -180,8 +183,9 @@ def measure_kinds(count: int, seeds: int) -> dict[tuple[str, str], list[Scores]]
         results["majority class", ""].append((100 * float(stays), 50.0, 50.0))
         for title, names in COLUMNS.items():
             results[title, "closed form, in a folder"].append(score_folder(frame, payments, names))
-            results[title, "logistic regression"].append(score_logistic(frame, names))
             results[title, "logistic regression, weighted"].append(score_logistic(frame, names, weighted=True))
+            results[title, "closed form, class_weight none"].append(score_folder(frame, payments, names, "none"))
+            results[title, "logistic regression"].append(score_logistic(frame, names))
             results[title, "GCN, joint"].append(score_gcn(frame, payments, names, seed))
     return results
 

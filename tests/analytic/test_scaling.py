@@ -68,7 +68,8 @@ def test_scales_are_restored(words: bool) -> None:
     assert ColumnScales.from_tensor(scales.to_tensor()) == scales
     before = ColumnScales.from_tensor(scales.to_tensor()[:, :4])  # as earlier versions stored them
     assert (before.clip, before.square) == (CLIP, 0.0)
-    assert (scales.apply(x).abs().max() <= scales.clip) and (scales.clip == (WORD_CLIP if words else CLIP))
+    assert scales.clip == (WORD_CLIP if words else CLIP)
+    assert scales.apply(x).abs().max() <= scales.clip
 
 
 @pytest.mark.parametrize("name", ["hops", "ppr"])
