@@ -32,7 +32,7 @@ def test_a_value_is_computed_once_until_a_source_changes() -> None:
     b.add_(1)
     assert cache.find([a, b]) is None
     assert cache.get([a, b], total).tolist() == [3.0] * 2
-    assert len(cache) == 1
+    assert len(cache._entries) == 1
     assert cache.find([a, b.clone()]) is None
     assert cache.find([a, b], "other key") is None
     assert Cache[None]().get([a], lambda: None) is None
@@ -45,7 +45,7 @@ def test_a_value_is_deleted_with_any_of_its_sources() -> None:
         cache.store(sources, 7)
         assert cache.find(sources) == 7
         sources.clear()
-        assert len(cache) == 0
+        assert len(cache._entries) == 0
 
 
 def test_the_oldest_values_leave_a_full_cache() -> None:
@@ -67,7 +67,7 @@ def test_tensors_of_one_context_are_not_cached() -> None:
     cache.store([source], torch.ones(2, requires_grad=True))
     with torch.inference_mode():
         cache.get([source], lambda: source * 2)
-    assert len(cache) == 0
+    assert len(cache._entries) == 0
 
 
 def test_every_edit_of_a_graph_changes_its_version() -> None:

@@ -85,11 +85,11 @@ def test_features_and_edges_that_were_edited_in_place_are_propagated_again() -> 
 
 
 def test_the_results_of_a_graph_are_deleted_with_it() -> None:
-    graph, cached = pair(), len(propagation._PROPAGATED)
+    graph, cached = pair(), len(propagation._PROPAGATED._entries)
     propagate(graph, 1), propagate(graph, 2)
-    assert len(propagation._PROPAGATED) == cached + 2
+    assert len(propagation._PROPAGATED._entries) == cached + 2
     del graph
-    assert len(propagation._PROPAGATED) == cached
+    assert len(propagation._PROPAGATED._entries) == cached
 
 
 @pytest.mark.parametrize("linked_from", [0, 10**6])

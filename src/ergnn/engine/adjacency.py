@@ -77,16 +77,8 @@ class Adjacency:
             self._links[loops] = Links(self.rowptr, col, self.num_nodes, loops, self.undirected)
         return self._links[loops]
 
-    def incoming(self, nodes: Tensor, loops: bool = False) -> tuple[Tensor, Tensor]:
-        """Return the edges into ``nodes``: the position in ``nodes`` (ascending) and the source node of each.
-
-        With ``loops``, every node has exactly one self-loop, which is its last edge.
-        """
-        if loops:
-            adj = self.without_loops()
-            row, source = adj.incoming(nodes)
-            row, source = merge_loops(row, adj.degrees(nodes), source, nodes)
-            return row, source
+    def incoming(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the edges into ``nodes``: the position in ``nodes`` (ascending) and the source node of each."""
         _, row, entry = row_entries(self.rowptr, nodes)
         return row, self.col[entry].long()
 

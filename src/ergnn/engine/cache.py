@@ -39,9 +39,6 @@ class Cache(Generic[V]):
         self.limit, self.size = limit, size
         self._entries: dict[Hashable, _Entry[V]] = {}
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
     def __reduce__(self) -> tuple[Any, ...]:
         return Cache, (self.limit, self.size)  # a copy has no values
 

@@ -85,10 +85,6 @@ class Objective(ABC):
     def from_names(self, values: ParamDict) -> ParamDict:
         """Invert :meth:`by_name`; missing values are 0."""
 
-    def part(self, model: int) -> Objective:
-        """Return the objective of one of the models."""
-        return self
-
     @property
     def linked(self) -> bool:
         """Whether it uses the neighbor lists of a large graph (:mod:`ergnn.engine.blocks`)."""

@@ -151,12 +151,6 @@ class FieldObjective(Objective):
         slots = [None if field.head is None else field.head.dst.slot % len(widths) for field in self.fields]
         return [None if slot is None else columns >= wide[slot, None] for slot in slots]
 
-    def part(self, model: int) -> Objective:
-        """Return the objective of one of the models."""
-        if len(self.models) == 1:
-            return self
-        return FieldObjective([self.models[model]], [self.examples[model]], self.heads, lazy=True)
-
     def with_models(self, models: Sequence[Backbone]) -> FieldObjective:
         """Return the objective of other models of the same architecture, with the same examples and fields."""
         other = copy(self)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ergnn.engine.losses import Objective, ParamDict
+from ergnn.engine.losses import ParamDict
 
 Penalty = Callable[[ParamDict], Tensor | None]
 """Function of the parameters by name that returns a term of the loss."""
@@ -97,10 +97,10 @@ def split_models(params: ParamDict, models: int) -> list[ParamDict]:
     return [{name: of_models[i] for name, of_models in chunks.items()} for i in range(models)]
 
 
-def total_penalties(penalties: Sequence[Penalty | None], objectives: Sequence[Objective], params: ParamDict) -> Tensor:
+def total_penalties(penalties: Sequence[Penalty | None], params: ParamDict) -> Tensor:
     """Compute the penalty of each model, ``[models]``, from stacked parameters."""
     zero, terms = next(iter(params.values())).new_zeros(()), []
-    for penalty, objective, of_model in zip(penalties, objectives, split_models(params, len(penalties)), strict=True):
-        term = None if penalty is None else penalty(objective.by_name(of_model))
+    for penalty, of_model in zip(penalties, split_models(params, len(penalties)), strict=True):
+        term = None if penalty is None else penalty(of_model)
         terms.append(zero if term is None else term)
     return torch.stack(terms)

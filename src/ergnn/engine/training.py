@@ -244,7 +244,8 @@ def train_in_phases(
         on_epoch: function to call after each epoch.
         task_size: number of examples of the task, which come first (by default all); used for mini-batches.
         hooks: hooks of each model around each step; by default none.
-        penalties: for each model, a function that returns a term to add to its loss in each step; by default none.
+        penalties: for each model, a function of its stacked parameters that returns a term to add to its loss in each
+            step; by default none.
         validation: validation examples of the same models and heads, to keep the best epoch; by default the last.
         resume: ``state_dict`` of a :class:`TaskProgress` to resume from; the result is the same bit for bit.
         stream: number of the GPU stream for recorded steps; steps in the same stream run one after another.
@@ -315,7 +316,6 @@ class _Steps:
     def __post_init__(self) -> None:
         self.hook = join_hooks(self.hooks)
         self.penalties = self.penalties if any(self.penalties) else ()
-        self._models = [self.objective.part(i) for i in range(len(self.penalties))]
 
     def recordable(self, rounds: Sequence[Objective]) -> bool:
         """Return whether the steps can be recorded as CUDA graphs."""
@@ -327,7 +327,7 @@ class _Steps:
         self.optimizer.zero_grad()
         loss = batch.model_losses(self.params, self.ranks.dropout_keys(key))
         if self.penalties:
-            loss = loss + total_penalties(self.penalties, self._models, self.params) / self.ranks.size
+            loss = loss + total_penalties(self.penalties, self.params) / self.ranks.size
         loss.sum().backward()
         self.ranks.sum_gradients(self.params)
         self.hook.before_step(self.params)

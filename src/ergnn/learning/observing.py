@@ -15,8 +15,8 @@ import torch
 from ergnn.config.errors import InputError
 from ergnn.data.graph import warn_dominant
 from ergnn.data.stream import Task
-from ergnn.engine.objective import architecture, make_objective
-from ergnn.engine.step_hooks import StepHook
+from ergnn.engine.objective import Objective, architecture, make_objective
+from ergnn.engine.step_hooks import Penalty, StepHook
 from ergnn.engine.training import OnEpoch, TaskProgress, train_in_phases
 from ergnn.learning.callbacks import Callback, call
 from ergnn.methods.memory import choose_together
@@ -68,23 +68,29 @@ def observe_together(
 @dataclass(frozen=True, eq=False)
 class _Begun:
     """A learner that is ready to learn a task: the training examples, the sets of them that epochs use in turn, and the
-    hook of each step."""
+    hook and the penalty of each step."""
 
     learner: Learner
     task: Task
     examples: Examples
     rounds: list[Examples]
     hook: StepHook | None
+    penalty: Penalty | None
 
 
 def _begun(learner: Learner, task: Task, examples: Examples) -> _Begun:
-    method, hook = learner.method, None
-    rounds = method.rounds(learner, task, examples)
-    if method.step_hook is not None and learner.model is not None:
+    method, rounds = learner.method, learner.method.rounds(learner, task, examples)
+    term, hook, penalty = method.penalty, None, None
+    if learner.model is not None and (method.step_hook is not None or term is not None):
         heads, sampling = torch.unique(examples.heads).tolist(), learner.training.sampling
         objective = make_objective([learner.model], rounds[:1], heads, lazy=True, sampling=sampling)
-        hook = method.step_hook(learner, task, objective)
-    return _Begun(learner, task, examples, rounds, hook)
+        hook = None if method.step_hook is None else method.step_hook(learner, task, objective)
+        penalty = None if term is None else _of_stacked(term, objective)
+    return _Begun(learner, task, examples, rounds, hook, penalty)
+
+
+def _of_stacked(penalty: Penalty, objective: Objective) -> Penalty:
+    return lambda params: penalty(objective.by_name(params))
 
 
 def _observe(
@@ -114,7 +120,7 @@ def _observe(
             _on_epoch([one.learner for one in group], callbacks),
             task_size=first.task.train.numel(),
             hooks=[one.hook for one in group],
-            penalties=[one.learner.method.penalty for one in group],
+            penalties=[one.penalty for one in group],
             validation=make_objective(models, _validation(group), heads) if training.best_epoch else None,
             resume=resume,
             stream=len(started),

@@ -15,7 +15,7 @@ from torch_geometric.utils import softmax
 
 from ergnn.config.errors import InputError, check_at_least, check_between
 from ergnn.data.stream import Task
-from ergnn.engine.adjacency import adjacency_of
+from ergnn.engine.adjacency import adjacency_of, merge_loops
 from ergnn.engine.losses import MASKED, Objective, ParamDict
 from ergnn.engine.objective import make_objective
 from ergnn.engine.step_hooks import StepHook
@@ -269,11 +269,12 @@ def topology(model: Backbone, examples: Examples) -> Tensor:
     local_id = torch.full((adj.num_nodes,), -1, device=near.device)
     local_id[near] = torch.arange(near.numel(), device=near.device)
 
-    def local(loops: bool) -> Tensor:
-        row, source = adj.incoming(near, loops)
+    def local(row: Tensor, source: Tensor) -> Tensor:
         return torch.stack([local_id[source], row])[:, local_id[source] >= 0]
 
-    edges, looped = local(False), local(True)
+    row, source = adj.without_loops().incoming(near)
+    counts = adj.without_loops().degrees(near)
+    edges, looped = local(*adj.incoming(near)), local(*merge_loops(row, counts, source, near))
     count = torch.bincount(local_id[examples.nodes], minlength=near.numel())
     h, total = examples.graph.rows(near).to(model.dtype), torch.zeros((), device=near.device)
     model.eval()
