@@ -70,7 +70,7 @@ def test_terms_and_heads_without_a_node_equal_solving_again(
         others = torch.arange(n) != i
         scores, known = solved(rows[others], labels[others], torch.cat([rows[i : i + 1], asked]), lam, kernel, power)
         columns = torch.searchsorted(effects.classes, known)
-        torch.testing.assert_close(left_out[i, columns], scores[0], rtol=0, atol=1e-8)
+        torch.testing.assert_close(left_out[i, columns], scores[0], rtol=0, atol=1e-7)  # λ = 0.001: condition 1e5
         assert columns.numel() == effects.classes.numel() or left_out[i].isinf().sum() == 1
         clear = scores[1:].topk(min(2, columns.numel()), 1).values
         clear = (clear[:, 0] - clear[:, -1] > 1e-9) | (columns.numel() == 1)

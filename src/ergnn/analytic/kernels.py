@@ -9,11 +9,8 @@ from torch import Tensor
 
 from ergnn.config.errors import InputError
 
-ROW_BLOCK = 1 << 9
+ROW_BLOCK = 1 << 8
 """Rows on either side of one product."""
-
-LEAF = 1 << 7
-"""Up to this many rows, all products are computed, not one triangle."""
 
 
 @dataclass(frozen=True)
@@ -63,28 +60,14 @@ def squares(u: Tensor) -> Tensor:
 def products(u: Tensor, v: Tensor) -> Tensor:
     """Return the inner products of all rows, ``[n, m]``, in float64; for ``u is v``, one triangle is computed."""
     out = torch.empty(u.size(0), v.size(0), dtype=torch.float64, device=u.device)
-    if u is v:
-        _fill_symmetric(out, u)
-        return out
     for first in range(0, u.size(0), ROW_BLOCK):
-        for second in range(0, v.size(0), ROW_BLOCK):
-            rows, columns = slice(first, first + ROW_BLOCK), slice(second, second + ROW_BLOCK)
-            out[rows, columns] = u[rows] @ v[columns].T
-    return out
-
-
-def _fill_symmetric(out: Tensor, u: Tensor) -> None:
-    """Write the inner products of rows: those between two halves of the rows, and then those of each half."""
-    half = u.size(0) // 2
-    if u.size(0) <= LEAF:
-        out.copy_(u @ u.T)
-        return
-    for first in range(half, u.size(0), ROW_BLOCK):
         rows = slice(first, first + ROW_BLOCK)
-        out[rows, :half] = u[rows] @ u[:half].T
-    out[:half, half:] = out[half:, :half].T
-    _fill_symmetric(out[:half, :half], u[:half])
-    _fill_symmetric(out[half:, half:], u[half:])
+        for second in range(0, first + 1 if u is v else v.size(0), ROW_BLOCK):
+            columns = slice(second, second + ROW_BLOCK)
+            out[rows, columns] = u[rows] @ v[columns].T
+            if u is v and second < first:
+                out[columns, rows] = out[rows, columns].T
+    return out
 
 
 def all_products(rows: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ergnn.analytic.kernels import LEAF, LINEAR, Kernel, all_products, products, squares
+from ergnn.analytic.kernels import LINEAR, Kernel, all_products, products, squares
 from ergnn.config.errors import InputError
 from ergnn.data.hashing import hashes, stream_key
 
@@ -31,6 +31,9 @@ DEFAULT_TEMPERATURE = 10.0
 
 TEMPERATURES = (0.1, 1000.0)
 """Bounds of τ."""
+
+LEAF_ROWS = 1 << 8
+"""Matrices of fewer rows are factorized by LAPACK; rows whose entries of an inverse are computed at a time."""
 
 ROW_BLOCK = 1 << 13
 """Rows to sum at a time."""
@@ -406,7 +409,7 @@ def inverse_factor(matrix: Tensor, lam: float = 0.0) -> Tensor:
     """Return ``L⁻¹`` with ``LLᵀ = matrix + λI``, in place of the matrix; in products, which are fast."""
     matrix.diagonal().add_(lam)
     half = matrix.size(0) // 2
-    if half < LEAF:
+    if matrix.size(0) < LEAF_ROWS:
         lower = torch.linalg.cholesky(matrix)
         one = torch.eye(matrix.size(0), dtype=matrix.dtype, device=matrix.device)
         return matrix.copy_(torch.linalg.solve_triangular(lower, one, upper=False))
@@ -466,10 +469,7 @@ def solve(
     k = kernel.of_products((gram or all_products)(rows), square, square)
     lower = factor(k.mul_(targets.root).mul_(targets.root.T), lam)
     alpha = torch.cholesky_solve(targets.t, lower)
-    if chosen.numel() == count:
-        inverse = torch.cholesky_inverse(lower).diagonal()
-    else:
-        inverse = torch.cat([_inverse_diagonal(lower, part) for part in chosen.split(GRID_ROWS)])
+    inverse = torch.cat([_inverse_diagonal(lower, some) for some in chosen.split(LEAF_ROWS)])
     loo = (targets.t[chosen] - alpha[chosen] / inverse[:, None]) / targets.root[chosen]
     weight = alpha.mul_(targets.root)
     if kernel.s:
