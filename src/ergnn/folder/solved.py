@@ -277,10 +277,8 @@ class CachedRows:
         query = "SELECT node FROM phi WHERE map = ? ORDER BY node"  # by the index alone, without reading the rows
         stored = connection.execute(query, (self.name,)).fetchall() if unchanged.any() else []
         self.loadable = np.isin(nodes, np.array(stored, np.int64)) & unchanged
-        self.rows, self.present = (
-            like.new_empty(0, feature_map.num_blocks * like.size(1) + 1),
-            np.zeros(len(nodes), bool),
-        )
+        self.rows = like.new_empty(0, feature_map.num_blocks * like.size(1) + 1)
+        self.present = np.zeros(len(nodes), bool)
 
     def fetch(self, mask: Array, compute: Callable[[Array], Tensor]) -> Tensor:
         """Return the rows of some nodes, read or computed by a function of nodes."""
@@ -302,9 +300,8 @@ class CachedRows:
         where, order = f"map = :map AND node {AMONG} ORDER BY node", np.argsort(nodes)
         rows = select(self.connection, "phi", where, map=self.name, nodes=json_list(nodes))
         dtype, width = self.rows.dtype, self.rows.size(1)
-        if [node for _, node, _ in rows] != nodes[order].tolist() or any(
-            len(data) != width * dtype.itemsize for _, _, data in rows
-        ):
+        sizes = {len(data) for _, _, data in rows} - {width * dtype.itemsize}
+        if sizes or [node for _, node, _ in rows] != nodes[order].tolist():
             raise damaged("a row of the table phi")
         data = bytearray().join([data for _, _, data in rows])
         return torch.frombuffer(data, dtype=dtype).view(-1, width)[torch.from_numpy(np.argsort(order))]
