@@ -18,7 +18,7 @@ REGISTRIES = {"backbones": "networks", "methods": "continual-learning methods", 
 RESULTS = ("table1", "table2", "table3", "table4", "figure2", "figure3", "class-incremental")
 PUBLISHED = ("begin", "gsip", "hop-ral", "lgl", "graphkeeper", "tuned")
 RUN_FILTERS = ("dataset", "backbone", "method", "selector", "protocol")
-NAMED_COLUMNS = ("id", "label", "split", "source", "target")
+NAMED_COLUMNS = ("id", "label", "split", "source", "target", "type")
 MAX_ROWS = 20
 """Number of stored nodes, of classes, and of entries of a larger confusion matrix to print."""
 RESUME = "the same command with --resume continues"
@@ -201,6 +201,8 @@ def add_columns(parser: argparse.ArgumentParser) -> None:
     text = "names or patterns of the feature columns, e.g. 'x_*' (default: features or feature_*, or all others)"
     option(group, "--feature-columns", "NAME,…", text)
     option(group, "--ignore-column", "NAME", "ignore a column (may be repeated)", [], action="append")
+    text = "weights of edges by their type, e.g. friend=1,payment=0.5 (default: types are ignored)"
+    option(group, "--edge-type-weights", "TYPE=X,…", text)
     option(group, "--keep-na-labels", "", "read NaN, nan, NA, <NA>, null and None as labels, not as missing")
 
 

@@ -40,6 +40,7 @@ def told_columns(args: argparse.Namespace) -> Columns:
     options = vars(args)
     named = {name: options.pop(f"{name}_column") for name in NAMED_COLUMNS}
     more = {"features": "feature_columns", "ignore": "ignore_column", "keep_na_labels": "keep_na_labels"}
+    more["type_weights"] = "edge_type_weights"
     return Columns(**named, **{name: options.pop(dest) for name, dest in more.items()})
 
 

@@ -24,6 +24,14 @@ def key_values(text: str) -> dict[str, Any]:
     return options
 
 
+def weights(text: str) -> dict[str, float]:
+    """Parse ``a=1,b=0.5`` into numbers by name."""
+    try:
+        return {name.strip(): float(value) for name, _, value in (pair.rpartition("=") for pair in text.split(","))}
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not TYPE=NUMBER,…") from None
+
+
 def names(text: str) -> tuple[str, ...]:
     """Parse ``a, b`` into names."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
@@ -44,7 +52,7 @@ def count(text: str) -> int:
     return int(text)
 
 
-TYPES = {"N": int, "X": float, "NAME,…": names}
+TYPES = {"N": int, "X": float, "NAME,…": names, "TYPE=X,…": weights}
 """Types of the values of options, by metavar."""
 
 

@@ -1,5 +1,6 @@
 """Labels, ids and features mean the same whatever file or frame they come from."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -237,3 +238,32 @@ def test_what_is_missing_in_both_files_is_said_at_once(tmp_path: Path) -> None:
     edges = r"edges: no columns 'source' and 'target'; .*'src', 'tgt', 'id' \(are the files of .* swapped\?\); name .*"
     with pytest.raises(FormatError, match=f"{nodes}; and {edges}--source-column and --target-column, or "):
         read_tables(*frames, Columns(), Limits())
+
+
+def test_types_of_edges_are_weights_where_they_are_told(tmp_path: Path) -> None:
+    file = tmp_path / "edges.csv"
+    file.write_text("source,target,edge_type,weight\na,b,friend,1\nb,c,best friend,0.5\nc,a,friend,3\n")
+    told = Columns(type_weights={"friend": 2, "best friend": 0.5, "unused": 1})
+    assert read_edges(file, columns=told).weight.tolist() == [2, 0.25, 6]  # type: ignore[union-attr]
+    assert read_edges(file, columns=told).ignored == ()
+    without = replace(told, ignore=["weight"])
+    assert read_edges(file, columns=without).weight.tolist() == [2, 0.5, 2]  # type: ignore[union-attr]
+    assert read_edges(file).ignored == ("edge_type",)
+    with pytest.raises(FormatError, match=r"edges.csv, column 'edge_type': edges of type 'best friend' have no weight"):
+        read_edges(file, columns=Columns(type_weights={"friend": 2}))
+    file.write_text("source,target,edge_type\na,b,friend\nb,c,\n")
+    with pytest.raises(FormatError, match="an edge has no type"):
+        read_edges(file, columns=told)
+    with pytest.raises(FormatError, match=r"no column 'kind'.*--type-column"):
+        read_edges(file, columns=replace(told, type="kind"))
+
+
+def test_a_folder_remembers_the_weights_of_types(tmp_path: Path) -> None:
+    nodes, edges = tmp_path / "nodes.csv", tmp_path / "edges.csv"
+    nodes.write_text("id,label,age\n" + "".join(f"n{i},{'xy'[i % 2]},{i}\n" for i in range(20)))
+    edges.write_text("source,target,type\nn1,n2,friend\nn2,n3,payment\n")
+    main(["init", str(tmp_path / "folder"), "--edge-type-weights", "friend=2,payment=0.5"])
+    main(["observe", str(tmp_path / "folder"), "--nodes", str(nodes), "--edges", str(edges)])
+    with LearnerFolder(tmp_path / "folder").snapshot() as snapshot:
+        weights = snapshot.graph.neighbors(snapshot.graph.nodes())[2]
+    assert sorted(weights.tolist()) == [0.5, 0.5, 2, 2]

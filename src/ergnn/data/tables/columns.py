@@ -10,10 +10,12 @@ from typing import Any
 from ergnn.config.errors import FormatError, did_you_mean, listed, truncate
 from ergnn.config.limits import Limits
 
-TEXTS = ("id", "label", "split", "domain", "source", "target")
+TEXTS = ("id", "label", "split", "domain", "source", "target", "type")
 NODE_ROLES = ("id", "label", "split", "domain", "time")
 EDGE_ROLES = ("source", "target", "weight")
-REQUIRED = ("id", "source", "target")
+REQUIRED = ("id", "source", "target", "type")
+DEFAULT_NAMES = {"weight": ("weight", "weights", "edge_weight"), "type": ("type", "edge_type")}
+"""Default names of roles that have several."""
 FEATURES = "features"
 PREFIX = "feature_"
 LOOK_LIKE_LABELS = (
@@ -44,6 +46,8 @@ class Columns:
         source: ids of the nodes that edges leave; default: ``source``.
         target: ids of the nodes that edges enter; default: ``target``.
         weight: weights of edges, 0 or more; default: ``weight``, ``weights`` or ``edge_weight``.
+        type: types of edges, which are read if they have weights; default: ``type`` or ``edge_type``.
+        type_weights: weight of each type of edges; an edge with a weight of its own has their product.
         keep_na_labels: keep ``NaN``, ``nan``, ``NA``, ``<NA>``, ``null`` and ``None`` as labels, not as "no label".
         remembered: which of these a folder remembers from earlier tables: a table may lack such columns.
     """
@@ -58,6 +62,8 @@ class Columns:
     source: str | None = None
     target: str | None = None
     weight: str | None = None
+    type: str | None = None
+    type_weights: Mapping[str, float] | None = None
     keep_na_labels: bool = False
     remembered: tuple[str, ...] = ()
 
@@ -111,7 +117,7 @@ def find_columns(names: Sequence[str], roles: Sequence[str], columns: Columns, w
             given = None
             if role not in REQUIRED:
                 continue
-        allowed = ("weight", "weights", "edge_weight") if role == "weight" else (role,)
+        allowed = DEFAULT_NAMES.get(role, (role,))
         fits = [key == given if given else key.lower() in allowed and key not in columns.ignore for key in keys]
         matches = [name for name, fit in zip(names, fits, strict=True) if fit and (given or name not in out.values())]
         if len(matches) > 1:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
-from ergnn.config.errors import FormatError, InputError, truncate
+from ergnn.config.errors import FormatError, InputError, listed, truncate
 from ergnn.config.files import replacing
 from ergnn.config.limits import Limits
 from ergnn.data.tables.columns import (
@@ -79,12 +81,26 @@ def read_edges(edges: Any, *, columns: Columns | None = None, limits: Limits | N
         return edges
     limits, columns = limits or Limits(), columns or Columns()
     source = _open(edges, "edges", limits)
-    roles = find_columns(source.names, EDGE_ROLES, columns, source.where)
+    typed = ("type",) if columns.type_weights else ()
+    roles = find_columns(source.names, (*EDGE_ROLES, *typed), columns, source.where)
     table, texts = _read(source, roles, "edges", limits)
     weight = to_floats(table[name], name, source.where) if (name := roles.names.get("weight")) else None
+    if columns.type_weights:
+        where = f"{source.where}, column {truncate(roles.names['type'])}"
+        by_type = _type_weights(texts.pop("type"), columns.type_weights, where)
+        weight = by_type if weight is None else by_type * weight
     used = {*roles.columns, *source.index}
     ignored = [name for name in source.names if name not in used and name.strip() not in columns.ignore]
     return EdgeTable(**texts, weight=weight, row_name=source.row_name, ignored=ignored)
+
+
+def _type_weights(types: EncodedText, weights: Mapping[str, float], where: str) -> np.ndarray:
+    """Return the weight of the type of each edge."""
+    names = [(text or "").strip() for text in types.values]
+    for text in sorted({names[code] for code in np.unique(types.codes)} - set(weights)):
+        given = f"edges of type {truncate(text)} have no weight" if text else "an edge has no type"
+        raise FormatError(f"{where}: {given}; there are weights of: {listed(sorted(weights))}")
+    return np.array([weights.get(name, 0.0) for name in names], np.float32)[types.codes]
 
 
 def read_tables(nodes: Any, edges: Any, columns: Columns, limits: Limits) -> tuple[NodeTable | None, EdgeTable | None]:
