@@ -6,58 +6,20 @@ from typing import Any
 import pytest
 import torch
 
-from ergnn.data import TaskStream, make_stream
+from ergnn.data import make_stream
 from ergnn.engine import outputs
 from ergnn.engine.objective import make_objective
 from ergnn.engine.training import Training
 from ergnn.learning import evaluation
-from ergnn.learning.evaluation import evaluate_streams
 from ergnn.learning.learner import Learner
 from graphs import random_graph
 from nn.cases import labeled, model_of, train
-
-SELECTORS = ("random", "mf", "cm*", "im")
 
 
 def assert_same_bits(one: torch.nn.Module, other: torch.nn.Module) -> None:
     expected = dict(other.named_parameters())
     for name, value in one.named_parameters():
         assert torch.equal(value, expected[name]), name
-
-
-def compare(streams: list[TaskStream], backbone: str, head: str, epochs: int) -> None:
-    """Run a stream per seed and selector, first side by side, then one after another."""
-
-    def make() -> list[Learner]:
-        common = {"head": head, "epochs": epochs, "weight_decay": 5e-4}
-        return [Learner(backbone, "replay", seed=i, selector=name, **common) for i, name in enumerate(SELECTORS)]
-
-    together, alone = make(), make()
-    evaluate_streams(together, streams)
-    for one, same, stream in zip(alone, together, streams, strict=True):
-        start = copy.deepcopy(one)
-        for task in stream:
-            one.observe(task)
-        assert_same_bits(same.model, one.model)
-        assert torch.equal(same.method.buffer.nodes, one.method.buffer.nodes)
-        assert start.num_tasks == 0
-        assert one.num_tasks == len(stream)
-
-
-@pytest.mark.parametrize(
-    ("backbone", "head", "sparse"),
-    [
-        ("gat", "growing", True),
-        ("gcn", "shared", False),
-        ("sage", "per-task", True),
-        ("gin", "growing", False),
-        ("sgc", "shared", True),
-        ("mlp", "per-task", False),
-    ],
-)
-def test_streams_side_by_side_equal_single_streams(backbone: str, head: str, sparse: bool) -> None:
-    graphs = [random_graph(n=60, f=7, classes=6, p_edge=0.1, seed=s, sparse=sparse, directed=s == 2) for s in range(4)]
-    compare([TaskStream.from_classes(graph) for graph in graphs], backbone, head, epochs=3)
 
 
 @pytest.mark.parametrize(

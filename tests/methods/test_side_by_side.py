@@ -25,9 +25,10 @@ from graphs import random_graph
 EPOCHS = 3
 
 
-def streams() -> list[TaskStream]:
+def streams(sparse: bool = True) -> list[TaskStream]:
     """Two seeds share a graph; all differ in their splits."""
-    graphs = [random_graph(n=60, f=7, classes=6, p_edge=0.1, seed=s, sparse=True) for s in (0, 1)]
+    options = {"n": 60, "f": 7, "classes": 6, "p_edge": 0.1, "sparse": sparse}
+    graphs = [random_graph(**options, seed=s, directed=s == 1) for s in (0, 1)]
     return [TaskStream.from_classes(graphs[s % 2], split="seeded", split_seed=s) for s in range(3)]
 
 
@@ -70,6 +71,24 @@ def test_methods_learn_the_same_alone_and_side_by_side(
     name: str, backbone: str, head: str, options: dict[str, Any]
 ) -> None:
     compare(lambda seed: Learner(backbone, name, head=head, epochs=EPOCHS, seed=seed, **options), streams())
+
+
+@pytest.mark.parametrize(
+    ("backbone", "head", "sparse"),
+    [
+        ("gat", "growing", True),
+        ("gcn", "shared", False),
+        ("sage", "per-task", True),
+        ("gin", "growing", False),
+        ("sgc", "shared", True),
+        ("mlp", "per-task", False),
+    ],
+)
+def test_networks_and_selectors_are_the_same_alone_and_side_by_side(backbone: str, head: str, sparse: bool) -> None:
+    options = {"head": head, "epochs": EPOCHS, "weight_decay": 5e-4}
+    selectors = "mf", "cm*", "im"
+    tasks = streams(sparse)
+    compare(lambda seed: Learner(backbone, "replay", seed=seed, selector=selectors[seed], **options), tasks)
 
 
 def test_packnet_may_prune_differently_in_each_learner() -> None:
