@@ -288,7 +288,8 @@ class CaT(Method):
         joined = join_graphs([graph, *copies])
         synthetic = torch.arange(graph.num_nodes, joined.num_nodes, device=graph.device)
         examples = [learner.examples(joined, task.train, task.id).weighted(0.0)]
-        for of_task, nodes in enumerate(synthetic.split([len(y) for _, y in pairs])):
+        tasks = [*range(len(self.x)), task.id]
+        for of_task, nodes in zip(tasks, synthetic.split([len(y) for _, y in pairs]), strict=True):
             examples.append(learner.examples(joined, nodes, of_task).weighted(1.0 / synthetic.numel()))
         return Examples.join(examples)
 
