@@ -23,12 +23,13 @@ def dense_x(graph: Graph) -> Array:
     return np.divide(x, total, out=np.zeros_like(x), where=total > 0)
 
 
-def unit(z: Array) -> Array:
+def unit(z: Array, added: float = 0.0) -> Array:
     length = np.sqrt((z * z).sum(1, keepdims=True))
-    return np.divide(z, length, out=np.zeros_like(z), where=length > 1e-13)
+    return np.divide(z, np.sqrt(length**2 + added), out=np.zeros_like(z), where=length > 1e-13)
 
 
-def dense_phi(name: str, s: Array, x: Array) -> Array:
+def dense_phi(name: str, s: Array, x: Array, square: float = 0.0) -> Array:
+    """φ; ``square`` is the typical squared length of rows of a table."""
     if name == "ppr":
         z = x
         for _ in range(10):
@@ -36,7 +37,8 @@ def dense_phi(name: str, s: Array, x: Array) -> Array:
         blocks = [z]
     else:
         blocks = [x, s @ x, s @ s @ x, s @ s @ s @ x]
-    phi = np.concatenate([unit(block) for block in blocks], 1) / np.sqrt(len(blocks))
+    added = 2 * square * (name == "hops")
+    phi = np.concatenate([unit(blocks[0], added), *map(unit, blocks[1:])], 1) / np.sqrt(len(blocks))
     return np.concatenate([phi, np.full((len(phi), 1), 0.3)], 1)
 
 

@@ -82,9 +82,7 @@ def test_long_rows_of_a_table_stay_longer(name: str, few: bool) -> None:
     assert scales is not None
     features = Features(FEATURE_MAPS.create(name), NormalizedAdjacency(graph), Inputs(graph, scales=scales))
     x = scales.apply(graph.x).double().numpy()
-    phi = dense_phi(name, dense_s(graph), x)
-    if name == "hops":
-        phi[:, :6] = x / np.sqrt((x * x).sum(1, keepdims=True) + 2 * 6) / 2
+    phi = dense_phi(name, dense_s(graph), x, square=6.0)
     nodes = torch.arange(3 if few else 300)
     np.testing.assert_allclose(features.rows(nodes), phi[: len(nodes)], atol=1e-9)
     weight = torch.randn(phi.shape[1], 2, dtype=torch.float64, generator=generator)

@@ -41,16 +41,15 @@ def test_scores_equal_dense_matrices(
     graph = with_weights(graph) if weighted else graph
     stream = TaskStream.from_classes(graph, classes_per_task=2, edges=edges)
     learner = Learner("sgc", "analytic", head=head, feature_map=name, lam=0.3, scale=scale, kernel="linear")
-    x = dense_x(graph)
-    if scale == "columns":
-        scales = ColumnScales.fit(graph.x, range(graph.num_features))
-        x = scales.apply(graph.dense_x()).double().numpy() if scales else x
+    x, square = dense_x(graph), 0.0
+    if scale == "columns" and (scales := ColumnScales.fit(graph.x, range(graph.num_features))) is not None:
+        x, square = scales.apply(graph.dense_x()).double().numpy(), float(graph.num_features)
     nodes = torch.empty(0, dtype=torch.long)
     for task in stream:
         learner.observe(task)
         nodes = torch.cat([nodes, task.train])
         labels = graph.y[nodes].numpy()
-        phi = dense_phi(name, dense_s(task.graph, task.graph.edge_weight), x)
+        phi = dense_phi(name, dense_s(task.graph, task.graph.edge_weight), x, square)
         weight = dense_ridge(phi[nodes], one_hot(labels), weights_of(labels), 0.3)
         scores = torch.from_numpy(phi @ weight)
         known = sorted(set(labels.tolist()))
