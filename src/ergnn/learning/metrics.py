@@ -113,7 +113,7 @@ class AccuracyMatrix:
 
     def plot(self) -> Drawing:
         """Draw the matrix: a notebook shows the drawing, and its ``save("matrix.svg")`` writes it."""
-        return accuracy_map([self], f"{self.metric} in percent", [f"task {i + 1}" for i in range(self.num_tasks)])
+        return accuracy_map([self], f"{self.metric} in percent")
 
     def __getitem__(self, index: Any) -> Any:
         return self.values[index]
@@ -144,10 +144,15 @@ class AccuracyMatrix:
 
 
 def accuracy_map(
-    matrices: Sequence[AccuracyMatrix], label: str, names: Sequence[str], low: float = 0.0, side: int | None = None
+    matrices: Sequence[AccuracyMatrix],
+    label: str,
+    names: Sequence[str] | None = None,
+    low: float = 0.0,
+    side: int | None = None,
 ) -> Drawing:
     """Draw the mean of the accuracy matrices of some runs, with 95 % intervals on hover; ``names`` are of the tasks."""
-    values, size = np.array([matrix.values for matrix in matrices]), len(names)
+    values, size = np.array([matrix.values for matrix in matrices]), matrices[0].num_tasks
+    names = [f"task {i + 1}" for i in range(size)] if names is None else names
     tips = [
         [f"{names[j]} after {names[i]}: {summarize(values[:, i, j]).text()}" for j in range(i + 1)] for i in range(size)
     ]

@@ -18,7 +18,7 @@ from ergnn.lab.report.rows import ResultRow, base_rows, dataset_order, main_back
 from ergnn.lab.report.tables import Section, caveats, cost_table, render_sections, result_table
 from ergnn.lab.result import RunResult, StoredRun
 from ergnn.lab.store import RunStore
-from ergnn.learning.metrics import AccuracyMatrix, Summary, accuracy_map
+from ergnn.learning.metrics import Summary, accuracy_map
 from ergnn.pages.figures import Drawing, Point, Series, line_chart, panels, value_ticks
 from ergnn.pages.table import FORMATS, duration, render_page
 
@@ -84,7 +84,7 @@ def result_sections(settings: Mapping[str, Mapping[str, Sequence[ResultRow]]], d
             notes = [*caveats(rows), *dict.fromkeys(note for row in rows for run in row.runs for note in run.notes)]
             if any(len(row.runs) < MIN_RUNS for row in rows):
                 notes.append(f"Intervals of fewer than {MIN_RUNS} runs are unreliable.")
-            figures = [one for draw in KINDS.values() for one in draw(dataset, rows)] if number < drawn else []
+            figures = [one for draw in KINDS for one in draw(dataset, rows)] if number < drawn else []
             commands = [(row.name, row.command) for row in rows]
             sections.append(Section(f"{dataset} · {label}", table, notes, commands, figures))
     return sections
@@ -168,17 +168,11 @@ def matrices(dataset: str, rows: Sequence[ResultRow]) -> Figures:
     for row in shown:
         pm, fm = (f"{100 * row.summary(name).mean:.1f}".replace("-", "−") for name in ("pm", "fm"))
         label = f"{row.name} on {dataset}, accuracy in percent on tasks 1, 2, …"
-        figures.append(
-            (f"{row.name}|PM {pm} · FM {fm}", accuracy_map(row.matrices, label, _task_names(row.matrix), low))
-        )
+        figures.append((f"{row.name}|PM {pm} · FM {fm}", accuracy_map(row.matrices, label, low=low)))
     return figures
 
 
-KINDS: dict[str, Callable[[str, Sequence[ResultRow]], Figures]] = {
-    "growth": growth,
-    "sweep": sweep,
-    "matrices": matrices,
-}
+KINDS: tuple[Callable[[str, Sequence[ResultRow]], Figures], ...] = (growth, sweep, matrices)
 
 
 def write_figures(settings: Mapping[str, Mapping[str, Sequence[ResultRow]]], folder: str | Path) -> list[Path]:
@@ -191,9 +185,9 @@ def write_figures(settings: Mapping[str, Mapping[str, Sequence[ResultRow]]], fol
     for number, (label, groups) in enumerate(list(settings.items())[:MAX_SETTINGS], 1):
         for dataset, rows in groups.items():
             title, suffix = f"{dataset} · {label}", f"-{number}" if len(settings) > 1 else ""
-            for kind, draw in KINDS.items():
+            for draw in KINDS:
                 if figures := draw(dataset, rows):
-                    written.append(Path(folder) / f"{kind}-{dataset}{suffix}.svg")
+                    written.append(Path(folder) / f"{draw.__name__}-{dataset}{suffix}.svg")
                     panels(figures, label=title, title=title).save(written[-1])
     return written
 
@@ -203,12 +197,8 @@ def write_run_figure(result: RunResult, path: str | Path) -> None:
     learner = result.config.learner
     title = f"{result.config.dataset} · {name_of(learner.backbone)} · {name_of(learner.method)}"
     metric = f"{result.members[0].matrix.metric} (%)|on each task (column) after each task (row)"
-    heat = accuracy_map(result.matrices, f"{title}: accuracy in percent", _task_names(result.matrix), side=300)
+    heat = accuracy_map(result.matrices, f"{title}: accuracy in percent", side=300)
     panels([(metric, heat)], label=title, title=title).save(path)
-
-
-def _task_names(matrix: AccuracyMatrix) -> list[str]:
-    return [f"task {i + 1}" for i in range(matrix.num_tasks)]
 
 
 def _series(row: ResultRow, values: Iterable[tuple[float, Summary, str]]) -> Series:

@@ -32,7 +32,6 @@ class Influence(Selector):
         target: ``val``, ``train`` or ``test`` (leaky).
         sign: ``helpful`` (most negative I first), ``harmful`` (most positive, the literal "largest value"),
             or ``magnitude``.
-        curvature: ``gauss-newton``, the only value.
         damping: added to the diagonal of H, in addition to the L2 term; relative to the loss's total weight.
         tolerance: relative residual at which conjugate gradients stop; by default 1e-3, on graphs of a million directed
             edges or more 1e-2.
@@ -43,14 +42,12 @@ class Influence(Selector):
         self,
         target: Target = "val",
         sign: Sign = "helpful",
-        curvature: Literal["gauss-newton"] = "gauss-newton",
         damping: float = 0.01,
         tolerance: float | None = None,
         max_iterations: int = 500,
     ) -> None:
         check_choice("target", target, Target)
         check_choice("sign", sign, Sign)
-        check_choice("curvature", curvature, ("gauss-newton",))
         check_at_least(0, damping=damping)
         check_at_least(1, max_iterations=max_iterations)
         check_between(0, 1, tolerance=tolerance)
