@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import torch
 from hypothesis import strategies as st
+from torch import Tensor
 
 from ergnn.data import Graph, splits
 from ergnn.data.graph import UNLABELED
@@ -85,3 +86,17 @@ def graphs(draw: st.DrawFn, max_classes: int = 7, max_unlabeled: int = 3) -> Gra
         unlabeled=unlabeled,
         sparse=draw(st.booleans()),
     )
+
+
+def dense_adjacency(graph: Graph) -> Tensor:
+    """Compute S from dense matrices: parallel edges are summed, and each node has one self-loop."""
+    n, (source, target) = graph.num_nodes, graph.edge_index
+    a = torch.zeros(n, n, dtype=torch.float64).index_put((target, source), torch.ones(1).double(), accumulate=True)
+    a.fill_diagonal_(1.0)
+    scale = a.sum(1).rsqrt()
+    return scale.unsqueeze(1) * a * scale
+
+
+def dense_powers(graph: Graph, hops: int) -> Tensor:
+    """Compute ``S^K X`` of all nodes from dense matrices."""
+    return torch.linalg.matrix_power(dense_adjacency(graph), hops) @ graph.dense_x().double()

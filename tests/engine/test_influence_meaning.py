@@ -12,6 +12,7 @@ from ergnn.learning.learner import Learner
 from ergnn.learning.observing import begin
 from ergnn.nn.examples import Examples
 from ergnn.replay.selectors import SELECTORS
+from graphs import dense_powers
 from nn.cases import train
 
 L2 = 1e-3
@@ -24,12 +25,7 @@ def task() -> Task:
 
 def smoothed(graph: Graph) -> Tensor:
     """``S² X`` by dense matrices, and a column of ones for the bias."""
-    n = graph.num_nodes
-    adjacency = torch.eye(n, dtype=torch.float64)
-    adjacency[graph.edge_index[1], graph.edge_index[0]] = 1.0
-    scale = adjacency.sum(1).rsqrt()
-    s = scale.unsqueeze(1) * adjacency * scale
-    return torch.cat([s @ (s @ graph.dense_x().double()), torch.ones(n, 1, dtype=torch.float64)], dim=1)
+    return F.pad(dense_powers(graph, 2), (0, 1), value=1.0)
 
 
 def minimum(x: Tensor, y: Tensor, weights: Tensor, start: Tensor) -> Tensor:

@@ -3,28 +3,13 @@
 import pytest
 import torch
 from hypothesis import given, settings
-from torch import Tensor
 
 from ergnn.config.errors import InputError
 from ergnn.data import Graph
 from ergnn.engine import adjacency, propagation
 from ergnn.engine.propagation import normalized_adjacency, propagate
-from graphs import sparse_x
+from graphs import dense_adjacency, dense_powers, sparse_x
 from nn.cases import assert_near, messy_graphs
-
-
-def dense(graph: Graph) -> Tensor:
-    """Compute S from dense matrices: parallel edges are summed, and each node has one self-loop."""
-    n = graph.num_nodes
-    source, target = graph.edge_index
-    a = torch.zeros(n, n, dtype=torch.float64).index_put((target, source), torch.ones(1).double(), accumulate=True)
-    a.fill_diagonal_(1.0)
-    scale = a.sum(1).rsqrt()
-    return scale.unsqueeze(1) * a * scale
-
-
-def expected(graph: Graph, hops: int) -> Tensor:
-    return torch.linalg.matrix_power(dense(graph), hops) @ graph.dense_x().double()
 
 
 @pytest.fixture(params=["small", "small, not kept", "large", "large, not kept"])
@@ -44,7 +29,7 @@ def test_rows_of_the_power_equal_dense_matrices(hops: int) -> None:
     @settings(max_examples=15, derandomize=True)
     @given(messy_graphs())
     def check(graph: Graph) -> None:
-        wanted = expected(graph, hops)
+        wanted = dense_powers(graph, hops)
         nodes = torch.arange(graph.num_nodes).flip(0)[::2].repeat(2)
         for each in (graph, sparse_x(graph)):
             assert_near(propagate(each, hops, dtype=torch.float64), wanted)
@@ -59,7 +44,7 @@ def test_products_and_gradients_equal_dense_matrices() -> None:
     @settings(max_examples=15, derandomize=True)
     @given(messy_graphs())
     def check(graph: Graph) -> None:
-        matrix, x = dense(graph), torch.randn(graph.num_nodes, 3, dtype=torch.float64).requires_grad_()
+        matrix, x = dense_adjacency(graph), torch.randn(graph.num_nodes, 3, dtype=torch.float64).requires_grad_()
         out = normalized_adjacency(graph).matmul(x)
         assert_near(out, matrix @ x)
         weight = torch.randn_like(out)
@@ -79,9 +64,9 @@ def test_features_and_edges_that_were_edited_in_place_are_propagated_again() -> 
     torch.testing.assert_close(propagate(graph, 2), 2 * before)
     matrix, x = normalized_adjacency(graph).matmul(torch.eye(4)), torch.eye(4, dtype=torch.float64)
     graph.edge_index[1, 1] = 3
-    assert_near(normalized_adjacency(graph).matmul(x), dense(graph))
+    assert_near(normalized_adjacency(graph).matmul(x), dense_adjacency(graph))
     assert float((normalized_adjacency(graph).matmul(torch.eye(4)) - matrix).abs().max()) > 0.1
-    assert_near(propagate(graph, 2, dtype=torch.float64), expected(graph, 2))
+    assert_near(propagate(graph, 2, dtype=torch.float64), dense_powers(graph, 2))
 
 
 def test_the_results_of_a_graph_are_deleted_with_it() -> None:

@@ -10,8 +10,6 @@ from ergnn.engine.curvature import flatten
 from ergnn.engine.losses import gradients
 from ergnn.engine.objective import make_objective
 from ergnn.engine.sampling import Sampling
-from ergnn.engine.training import TaskProgress
-from ergnn.learning.callbacks import EpochCallback
 from ergnn.learning.learner import Learner
 from ergnn.learning.observing import begin
 from ergnn.methods.episodic import GradientConstraint
@@ -57,25 +55,6 @@ def test_only_equal_seeds_give_the_same_bits(with_replacement: bool) -> None:
             one.observe(task)
     assert equal(made[0], made[1])
     assert not equal(made[0], made[2])
-
-
-def test_resuming_a_task_gives_the_same_bits() -> None:
-    tasks = stream()
-    whole, broken = learner(epochs=6), learner(epochs=6)
-    for one in (whole, broken):
-        one.observe(tasks[0])
-    states: dict[int, Any] = {}
-
-    def stop(progress: TaskProgress) -> None:
-        states[progress.epoch] = progress.state_dict()
-        if progress.epoch == 4:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        broken.observe(tasks[1], callbacks=[EpochCallback(stop)])
-    whole.observe(tasks[1])
-    broken.observe(tasks[1], resume=states[4])
-    assert equal(whole, broken)
 
 
 def references(hook: GradientConstraint, params: dict[str, torch.Tensor], steps: int) -> list[torch.Tensor]:

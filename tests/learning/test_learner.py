@@ -74,7 +74,7 @@ def test_evaluation_is_the_accuracy_in_the_latest_graph(stream: TaskStream, head
 STATES = [
     ("shared", {"selector": "random"}, True),
     ("per-task", {"selector": "im", "per_class": 2}, False),
-    ("growing", {"selector": "mf*"}, True),
+    ("growing", {"selector": "mf*", "per_class": 3, "class_balance": "memory"}, True),
     ("per-task", {"selector": "cm", "replay": "isolated"}, False),
     ("growing", {"selector": "mf*", "replay": "isolated"}, True),
     ("shared", {"selector": "mf", "replay": "ego"}, False),

@@ -16,7 +16,6 @@ from ergnn.learning.learner import Learner
 from ergnn.methods.importance import EWC, QuadraticPenalty, step_size
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
-from ergnn.testing import example_stream
 from graphs import random_graph
 from nn.cases import assert_near, labeled, model_of, reference_logits
 
@@ -41,12 +40,23 @@ def mean_squares(objective: Objective) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("heads", [[[0]] * 6, [[0], [1], [0], [1], [1], [0]], [[0, 1]] * 6])
 @pytest.mark.parametrize("name", BACKBONES.names())
-def test_fisher_is_the_mean_squared_per_example_gradient(name: str, heads: list[list[int]]) -> None:
+def test_fisher_is_the_mean_squared_per_example_gradient(
+    name: str, heads: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     examples = labeled(random_graph(n=30, dtype=torch.float64), [0, 3, 8, 21, 8, 4], heads, [3, 2], seed=1)
     model = model_of(name, 8, [3, 2], seed=4)
     objective = make_objective([model], [examples]).batch(torch.arange(6))
-    assert isinstance(objective, RowObjective) == (name == "mlp" and heads == [[0]] * 6)
+    is_rowwise, chunks, make = name == "mlp" and heads == [[0]] * 6, list[int](), FieldObjective.__init__
+    assert isinstance(objective, RowObjective) == is_rowwise
+    size = sum(value.numel() for value in objective.parameters().values())
+    monkeypatch.setattr("ergnn.engine.objective.GRADIENT_ENTRIES", 4 * size)
+    monkeypatch.setattr(
+        FieldObjective,
+        "__init__",
+        lambda self, models, *rest, **options: chunks.append(len(models)) or make(self, models, *rest, **options),
+    )
     got = mean_squares(objective)
+    assert chunks == ([] if is_rowwise else [4, 2]), "6 examples in chunks of at most 4"
     expected = brute_force_fisher(model, examples)
     assert sum(float(value.sum()) for value in got.values()) > 1e-3
     for key, value in expected.items():
@@ -130,38 +140,3 @@ def test_fisher_of_a_sample_equals_that_of_the_sampled_nodes() -> None:
         each.append(mean_squares(part)["convs.0.bias"])
     assert sum(torch.allclose(fishers[0], one, atol=1e-9) for one in each) == 1
     assert torch.allclose(fishers[1], torch.stack(each).mean(0), atol=1e-7)
-
-
-@pytest.mark.parametrize(
-    ("backbone", "head"),
-    [
-        ("gat", "per-task"),
-        ("gat", "growing"),
-        ("gcn", "growing"),
-        ("sage", "per-task"),
-        ("gin", "growing"),
-        ("sgc", "per-task"),
-    ],
-)
-def test_gradient_sums_in_chunks_equal_one_backward_pass_per_example(
-    backbone: str, head: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tasks = example_stream()
-    learner = Learner(backbone, "finetune", head=head, epochs=2)
-    for task in tasks[:2]:
-        learner.observe(task)
-    objective = make_objective([learner.model], [learner.examples(task.graph, task.train, task.id)])  # type: ignore[list-item]
-    params, made = objective.parameters(), []
-    expected = Objective.gradient_sums(objective, params)
-    size = sum(value.numel() for value in params.values())
-    monkeypatch.setattr("ergnn.engine.objective.GRADIENT_ENTRIES", 5 * size)
-    start = FieldObjective.__init__
-    monkeypatch.setattr(
-        FieldObjective,
-        "__init__",
-        lambda self, models, *rest, **options: made.append(len(models)) or start(self, models, *rest, **options),
-    )
-    found = objective.gradient_sums(params)
-    assert made == [5, 5, 2], "12 examples in chunks of at most 5"
-    for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-8)

@@ -45,19 +45,6 @@ def test_parameters_equal_a_plain_loop(head: str) -> None:
     )
 
 
-def test_distillation_has_no_gradient_at_the_start_of_a_task() -> None:
-    """Before the first step, the model equals its teacher, so the gradient is that of the labels alone."""
-    tasks = make_tasks()
-    learner = make_learner("lwf", "per-task").observe(tasks[0])
-    task, examples = begin(learner, tasks[1])
-    objective = make_objective([learner.model], [examples])
-    params = {name: value.requires_grad_() for name, value in objective.parameters().items()}
-    losses = objective.losses(params)[task.train.numel() :]
-    grads = torch.autograd.grad(losses.sum(), list(params.values()), allow_unused=True)
-    assert losses.numel() == task.train.numel()
-    assert all(grad is None or float(grad.abs().max()) < 1e-5 for grad in grads)
-
-
 def test_gauss_newton_products_use_the_distillation_loss() -> None:
     """Compare with ``Σ Jᵀ ∇²ℓ J`` from explicit matrices."""
     tasks = make_tasks()

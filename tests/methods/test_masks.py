@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ from torch_geometric.nn.models import GCN as BasicGNN
 
 from ergnn.config.errors import InputError
 from ergnn.data import Task, TaskStream
-from ergnn.learning.callbacks import EpochCallback
 from ergnn.learning.learner import Learner
 from methods.plain_loop import EPOCHS, LR, PlainGCN, assert_same_parameters, learned, make_learner, make_tasks
 
@@ -23,6 +21,7 @@ NAMES = ["packnet", "piggyback"]
     ("name", "backbone", "head"),
     [
         *(("packnet", "gat", "shared"), ("packnet", "gin", "per-task"), ("packnet", "mlp", "shared")),
+        *(("tpp", "gcn", head) for head in ("shared", "per-task", "growing")),
         *(("piggyback", "gcn", "per-task"), ("piggyback", "sage", "shared"), ("piggyback", "gat", "per-task")),
     ],
 )
@@ -146,28 +145,6 @@ def test_weight_decay_does_not_switch_weights_off() -> None:
     mask = learner.method.state_dict()["masks"][1]["convs.0.lin.weight"]
     assert bool(mask[:, 0].all())
     assert not bool(mask.all())
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("stop", [1, 4])
-def test_a_task_resumes_after_an_interruption_to_the_same_bits(name: str, stop: int) -> None:
-    tasks = make_tasks()
-    whole, broken = (Learner("gat", name, epochs=5) for _ in range(2))
-    for task in tasks:
-        whole.observe(task)
-        states: list[dict[str, Any]] = []
-
-        def keep(progress: Any, states: list[dict[str, Any]] = states) -> None:
-            states.append(progress.state_dict())
-            if progress.epoch == stop:
-                raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt):
-            broken.observe(task, callbacks=[EpochCallback(keep)])
-        broken.observe(task, resume=states[-1])
-    one, other = whole.state_dict(), broken.state_dict()
-    assert all(torch.equal(value, other["model"][key]) for key, value in one["model"].items())
-    assert str(one["method"]) == str(other["method"])
 
 
 @pytest.mark.parametrize("own_module", [False, True])

@@ -14,16 +14,7 @@ from ergnn.lab.config import RunConfig
 from ergnn.lab.run import run
 from ergnn.learning.learner import Learner
 from ergnn.nn.heads import HEADS
-from graphs import graphs, random_graph
-
-
-def dense_space(graph: Graph, hops: int) -> Tensor:
-    """Compute ``S^K X`` with dense matrices; duplicate edges and self-loops count once."""
-    a = torch.zeros(graph.num_nodes, graph.num_nodes, dtype=torch.float64)
-    a[graph.edge_index[1], graph.edge_index[0]] = 1.0
-    a.fill_diagonal_(1.0)
-    scale = a.sum(1).rsqrt()
-    return torch.linalg.matrix_power(scale[:, None] * a * scale, hops) @ graph.dense_x().double()
+from graphs import dense_powers, graphs, random_graph
 
 
 def nearest(z: Tensor, means: dict[int, Tensor], nodes: Tensor, classes: list[int], distance: str) -> list[int]:
@@ -50,7 +41,7 @@ def test_predictions_equal_dense_matrices(graph: Graph, head: str, hops: int, di
     learner = Learner("mlp", "nearest-mean", head=head, hops=hops, distance=distance, backbone_options={"hidden": 2})
     means: dict[int, Tensor] = {}
     for task in stream:
-        z = dense_space(task.graph, hops)
+        z = dense_powers(task.graph, hops)
         means.update({c: z[task.train[task.graph.y[task.train] == c]].mean(0) for c in task.classes})
         learner.observe(task)
         for earlier in stream[: task.id + 1]:
@@ -68,7 +59,7 @@ def test_a_repeated_class_has_the_mean_of_all_its_nodes() -> None:
     halves = [task.train[::2], task.train[1::2]]
     for i, half in enumerate(halves):
         learner.observe(replace(task, id=i, train=half))
-    z = dense_space(graph, 2)
+    z = dense_powers(graph, 2)
     means = {c: z[task.train[graph.y[task.train] == c]].mean(0) for c in task.classes}
     assert learner.predict(task.test, 0).tolist() == nearest(z, means, task.test, [0, 1], "euclidean")
     proba = learner.predict_proba(task.test, 0)

@@ -279,15 +279,6 @@ def test_other_heads_are_never_balanced(head: str):
         balanced("ace", head)
 
 
-def test_memory_balance_resumes_to_the_same_bits():
-    learner, stream = balanced("memory")
-    other = Learner("gcn", "replay", head="growing", selector="mf", epochs=3, per_class=3, class_balance="memory")
-    other.load_state_dict(learner.state_dict())
-    one, two = (each.observe(stream[2]).state_dict() for each in (learner, other))
-    assert str(one["model"]) == str(two["model"])
-    assert str(one["method"]) == str(two["method"])
-
-
 class Smoothed(Replay):
     """Replay with label smoothing."""
 

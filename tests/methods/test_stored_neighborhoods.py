@@ -13,9 +13,8 @@ from ergnn.data import Graph, Task, TaskStream
 from ergnn.learning.learner import Learner
 from ergnn.methods.graph_memory import PDGNN, SSM, coverage, embedded, sparsify
 from ergnn.nn.heads import HEADS
-from graphs import random_graph
+from graphs import dense_powers, random_graph
 from methods.plain_loop import PlainGCN, assert_same_parameters, learn_plainly, learned, make_tasks
-from methods.test_nearest_mean import dense_space
 
 
 def undirected(pairs: list[tuple[int, int]], n: int) -> Graph:
@@ -86,11 +85,11 @@ def test_pdgnn_trains_on_propagated_features_and_stores_them(head: str) -> None:
     learner = learned("pdgnn-tem", head, tasks, per_class=2)
     parts = learner.method.buffer.experiences  # type: ignore[union-attr]
     for task, part in zip(tasks, parts, strict=True):
-        torch.testing.assert_close(part.copy.x, dense_space(task.graph, 2)[part.nodes].float())
+        torch.testing.assert_close(part.copy.x, dense_powers(task.graph, 2)[part.nodes].float())
         assert part.nbytes == 4 * (8 * 4 + 16)  # no neighbors: features, id and label of four nodes
 
     def view(task: Task) -> Task:
-        return replace(task, graph=replace(task.graph, x=dense_space(task.graph, 2).float(), edge_index=NO_EDGES))
+        return replace(task, graph=replace(task.graph, x=dense_powers(task.graph, 2).float(), edge_index=NO_EDGES))
 
     def loss(model: PlainGCN, before: PlainGCN, task: Task) -> Tensor:
         losses, labels = [], []

@@ -22,19 +22,12 @@ from ergnn.replay import SELECTORS, SelectionContext
 from ergnn.replay.selectors.gradients import LinearizedRidge, first_layer_names
 from ergnn.replay.selectors.ridge import SmoothedRidge, smoothed
 from ergnn.testing import example_context, example_stream
-from graphs import graphs
+from graphs import dense_powers, graphs
 
 
 def dense_smoothed(graph: Graph, hops: int) -> Tensor:
     """``S^K X`` of the whole graph from dense matrices, rows of length 1."""
-    a = torch.zeros(graph.num_nodes, graph.num_nodes, dtype=torch.double)
-    for source, target in graph.edge_index.T.tolist():
-        if source != target:
-            a[target, source] += 1
-    a += torch.eye(graph.num_nodes)
-    scale = a.sum(1).rsqrt().diag()
-    x = torch.linalg.matrix_power(scale @ a @ scale, hops) @ graph.dense_x().double()
-    return x / x.norm(dim=1, keepdim=True).clamp(min=1e-12)
+    return F.normalize(dense_powers(graph, hops), dim=1)
 
 
 @given(graphs(), st.integers(0, 3), st.integers(0, 99))

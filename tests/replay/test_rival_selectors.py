@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import networkx
 import pytest
@@ -36,38 +37,26 @@ def greedy(h: dict[int, Tensor], count: int, value: Callable[[list[int], int], f
     return chosen
 
 
+def moved_mean(h: dict[int, Tensor], mean: Tensor, before: list[int], v: int) -> float:
+    """Herding: how close the mean of the chosen nodes comes to the class mean."""
+    return -float((mean - torch.stack([h[u] for u in [*before, v]]).mean(0)).norm())
+
+
+def farthest(h: dict[int, Tensor], mean: Tensor, before: list[int], v: int) -> float:
+    """k-center: the distance to the nearest chosen node; the first is the nearest to the mean."""
+    return min((float((h[v] - h[u]).norm()) for u in before), default=-float((h[v] - mean).norm()))
+
+
 @pytest.mark.parametrize("head", ["per-task", "growing"])
-def test_herding_takes_the_node_that_moves_the_mean_closest_to_the_class_mean(head: str) -> None:
+@pytest.mark.parametrize(("name", "value"), [("herding", moved_mean), ("k-center", farthest)])
+def test_each_node_is_the_best_after_those_before_it(name: str, value: Callable[..., float], head: str) -> None:
     context = example_context(per_class=4, head=head)
-    for c, chosen in chosen_of(context, "herding").items():
+    for c, chosen in chosen_of(context, name).items():
         h = embeddings(context, c)
         mean = torch.stack(list(h.values())).mean(0)
-
-        def value(before: list[int], v: int, h: dict[int, Tensor] = h, mean: Tensor = mean) -> float:
-            return -float((mean - torch.stack([h[u] for u in [*before, v]]).mean(0)).norm())
-
-        assert chosen == greedy(h, 4, value)
-        assert chosen[0] == min(h, key=lambda v: float((h[v] - mean).norm())), "the first is the nearest to the mean"
-    assert torch.equal(
-        SELECTORS.create("herding").select(replace(context, per_class=1)).nodes,
-        SELECTORS.create("mf*").select(replace(context, per_class=1)).nodes,
-    )
-
-
-def test_k_center_takes_the_farthest_node_and_is_within_twice_the_best_radius() -> None:
-    context = example_context(per_class=3)
-    for c, chosen in chosen_of(context, "k-center").items():
-        h = embeddings(context, c)
-        mean = torch.stack(list(h.values())).mean(0)
-
-        def value(before: list[int], v: int, h: dict[int, Tensor] = h, mean: Tensor = mean) -> float:
-            return min((float((h[v] - h[u]).norm()) for u in before), default=-float((h[v] - mean).norm()))
-
-        def radius(centers: tuple[int, ...], h: dict[int, Tensor] = h) -> float:
-            return max(min(float((h[v] - h[u]).norm()) for u in centers) for v in h)
-
-        assert chosen == greedy(h, 3, value)
-        assert radius(tuple(chosen)) <= 2 * min(radius(each) for each in itertools.combinations(h, 3))
+        assert chosen == greedy(h, 4, partial(value, h, mean))
+    one = replace(context, per_class=1)
+    assert torch.equal(SELECTORS.create(name).select(one).nodes, SELECTORS.create("mf*").select(one).nodes)
 
 
 @pytest.mark.parametrize("ratio", [0.1, 0.6, 1.0])
