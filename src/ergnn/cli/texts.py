@@ -44,7 +44,7 @@ def score_blocks(report: dict[str, Any]) -> Iterator[str]:
     """Tables and lines of ``ergnn evaluate``."""
     rows, header = report["updates"], ["update", "name", "held out", "accuracy %", "when learned %"]
     keys = ("accuracy", "then")
-    cells = [[str(row["update"]), row["name"], row["nodes"], *(_shown(row[key]) for key in keys)] for row in rows]
+    cells = [[str(row["update"]), row["name"], row["nodes"], *(percent(row[key]) for key in keys)] for row in rows]
     yield Table(header, cells, align="rlrrr").to_text()
     lines = [f"mean over updates: {percent(sum(row['accuracy'] for row in rows) / len(rows))} %"]
     lines += [overall_line(report["overall"]), *(f"warning: {text}" for text in report["warnings"])]
@@ -55,10 +55,6 @@ def score_blocks(report: dict[str, Any]) -> Iterator[str]:
         matrix = report["confusion"]["nodes"]
         entries = [(i, j, n) for i, row in enumerate(matrix) for j, n in enumerate(row) if n]
         yield confusion_text(report["confusion"]["classes"], entries)
-
-
-def _shown(value: float | None) -> str:
-    return "" if value is None else percent(value)
 
 
 def confusion_text(names: Sequence[str], entries: Sequence[Sequence[int]]) -> str:
@@ -88,10 +84,7 @@ def inspection_lines(report: dict[str, Any], max_rows: int | None = None) -> Ite
         doubts=audit_words(report["doubts"]) if report["doubts"] else "",
     )
     rows = [
-        [
-            *(str(u["update"] + 1), u["name"], u["counts"]["nodes"], ", ".join(u["classes"])[:40]),
-            _shown(u["forgetting"]),
-        ]
+        [str(u["update"] + 1), u["name"], u["counts"]["nodes"], ", ".join(u["classes"])[:40], percent(u["forgetting"])]
         for u in updates
     ]
     header = ["update", "name", "nodes", "classes learned", f"{lost} %"]

@@ -124,8 +124,7 @@ def fitted_state(graph: StoredGraph, state: Mapping[str, Any], refit: bool) -> d
         if kind.kind == "category":
             codes = set(np.unique(column).tolist())
             present[kind.name] = {code: text for code, text in state["values"][kind.name] if code in codes}
-    fit = refit or not state.get("encoder")
-    encoder = Encoder.fit(kinds, numbers, present) if fit else Encoder.from_json(state["encoder"])
+    encoder = Encoder.fit(kinds, numbers, present) if refit or graph.encoder is None else graph.encoder
     return {
         "values": {name: sorted(pairs.items()) for name, pairs in present.items()},
         "encoder": encoder.to_json(),

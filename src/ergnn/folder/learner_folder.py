@@ -301,13 +301,14 @@ class LearnerFolder:
             with transaction(connection):
                 database.drop_after(connection, old.number)
                 edges = remove_nodes(connection, base.graph, nodes, number, base.settings.directed)
-                labeled = old.labeled - int((label >= 0).sum())
-                sizes: dict[str, Any] = {
-                    "nodes": old.nodes - len(nodes),
-                    "edges": old.edges - edges,
-                    "labeled": labeled,
-                }
-                version = replace(old, number=number, **sizes, state={**old.state, "digest": ""})
+                version = replace(
+                    old,
+                    number=number,
+                    nodes=old.nodes - len(nodes),
+                    edges=old.edges - edges,
+                    labeled=old.labeled - int((label >= 0).sum()),
+                    state={**old.state, "digest": ""},
+                )
                 version = fitted_version(connection, version, exact)
                 after = replace(base, version=version, graph=StoredGraph(connection, version), records=records)
                 if retrained:

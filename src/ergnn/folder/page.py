@@ -107,7 +107,7 @@ def _tables(inspection: dict[str, Any]) -> Iterator[Table]:
             *(u["counts"][key] for key in ("nodes", "edges", "train")),
             u["remembered"],
             *(_accuracy(scores, u["update"]) for scores in (u["scores"], last)),
-            "" if u["forgetting"] is None else percent(u["forgetting"]),
+            percent(u["forgetting"]),
         ]
         for u in updates
     ]
@@ -123,24 +123,27 @@ def _tables(inspection: dict[str, Any]) -> Iterator[Table]:
     counts = ["nodes", "edges", "trained on", "remembered", "accuracy then %", "now %"]
     counts.append("drop %" if inspection["exact"] else "forgetting %")
     yield class_table(inspection)
-    yield _table("updates", "Updates", "lll", ["update", "name", "classes learned", *counts], learned)
-    yield _table("input-drift", "Input drift", "ll", ["update", "result", *(f"p, {name}" for name in ASPECTS)], drift)
-    yield _table("calibration", "Calibration", "l", ["probability %", "nodes", "mean probability %", "right %"], bins)
+    yield Table(["update", "name", "classes learned", *counts], learned, "lll", "Updates", id="updates")
+    header = ["update", "result", *(f"p, {name}" for name in ASPECTS)]
+    yield Table(header, drift, "ll", "Input drift", id="input-drift")
+    header = ["probability %", "nodes", "mean probability %", "right %"]
+    yield Table(header, bins, title="Calibration", id="calibration")
     if inspection["doubts"]:
         yield audit_table(inspection["doubts"])
     yield buffer_table(inspection, MOST_REMEMBERED)
-    yield _table("bytes", "Bytes on disk", "l", ["part", "bytes"], list(map(list, inspection["bytes"].items())))
-    yield _table("versions", "Versions that are kept", "l", ["version"], [[str(v)] for v in inspection["versions"]])
-    yield _table("log", "History", "ll", ["time", "what happened"], log)
+    yield Table(["part", "bytes"], list(inspection["bytes"].items()), title="Bytes on disk", id="bytes")
+    versions = [[str(version)] for version in inspection["versions"]]
+    yield Table(["version"], versions, title="Versions that are kept", id="versions")
+    yield Table(["time", "what happened"], log, "ll", "History", id="log")
 
 
 def class_table(inspection: dict[str, Any], most: int | None = None) -> Table:
     """Recall, precision and F1 of at most ``most`` classes."""
     rows = [
-        [r["class"], r["nodes"], *("" if r[k] is None else percent(r[k]) for k in ("recall", "precision", "f1"))]
+        [r["class"], r["nodes"], *(percent(r[name]) for name in ("recall", "precision", "f1"))]
         for r in inspection["per_class"][:most]
     ]
-    return _table("classes", "Classes", "l", ["class", "held out", "recall %", "precision %", "F1 %"], rows)
+    return Table(["class", "held out", "recall %", "precision %", "F1 %"], rows, title="Classes", id="classes")
 
 
 def buffer_table(inspection: dict[str, Any], most: int | None = None) -> Table:
@@ -149,12 +152,8 @@ def buffer_table(inspection: dict[str, Any], most: int | None = None) -> Table:
         [str(r["id"]), r["class"], r["update"], r["rank"] or "", "" if r["score"] is None else f"{r['score']:.4g}"]
         for r in inspection["buffer"][:most]
     ]
-    return _table("buffer", "Remembered nodes", "ll", ["stored node", "class", "update", "rank", "score"], rows)
-
-
-def _table(id: str, title: str, left: str, header: list[str], rows: list[list[Any]]) -> Table:
-    """Make a table whose first columns are aligned as in ``left``, the others right."""
-    return Table(header, rows, left.ljust(len(header), "r"), title, id=id)
+    header = ["stored node", "class", "update", "rank", "score"]
+    return Table(header, rows, "ll", "Remembered nodes", id="buffer")
 
 
 def _log_line(entry: dict[str, Any]) -> str:

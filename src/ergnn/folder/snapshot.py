@@ -58,8 +58,6 @@ class Snapshot:
         if len(unknown) and not has_features:
             first, count = truncate(unknown[0]), f"{len(unknown)} such id(s)"
             raise InputError(f"node {first} is not in the graph and has no features here ({count})")
-        if not len(unknown) and edges is None and not (nodes.num_features or nodes.columns):
-            return self.graph
         bare = replace(nodes, labels=None, split=None, time=None, domain=None, row_name=None)
         update = prepare_update(self, bare, edges, for_prediction=True)
         if not update.ids and edges is None:  # known nodes, whose values are those of the graph

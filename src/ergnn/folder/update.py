@@ -319,28 +319,23 @@ def _edges(
     total = max(fresh.values(), default=graph.next_node) + 1
     keys = [sides[1] * total + sides[0], *([] if directed else [sides[0] * total + sides[1]])]
     key, index = np.unique(np.concatenate(keys), return_inverse=True)
-    weights = None
+    given = np.ones(len(key), np.float32)
     if table.weight is not None:
         for wrong in np.flatnonzero(~((table.weight >= 0) & np.isfinite(table.weight))).tolist():
             problem = f"an edge has weight {table.weight[wrong]:g}; weights must be finite, 0 or more"
             raise InputError(f"{table.row_name(wrong)}: {problem}")
-        weights = np.zeros(len(key), np.float32)
-        np.maximum.at(weights, index, np.tile(table.weight, len(keys)))
+        given = np.zeros(len(key), np.float32)
+        np.maximum.at(given, index, np.tile(table.weight, len(keys)))
     targets = np.unique(key // total)
     targets = targets[targets < graph.next_node]
     row, source, weight = graph.neighbors(targets)
     known = targets[row] * total + source
-    larger = 0
-    if weights is None and weight is None:
-        key = np.setdiff1d(key, known, assume_unique=True)
-    else:
-        given = np.ones(len(key), np.float32) if weights is None else weights
-        before = np.full(len(key), -1, np.float32)
-        there = np.isin(known, key)
-        before[np.searchsorted(key, known[there])] = 1 if weight is None else weight[there]
-        chosen = given > before
-        larger = int((chosen & (before >= 0)).sum())
-        key, weights = key[chosen], given[chosen]
+    before = np.full(len(key), -1, np.float32)
+    there = np.isin(known, key)
+    before[np.searchsorted(key, known[there])] = 1 if weight is None else weight[there]
+    chosen = given > before
+    weights = None if table.weight is None and weight is None else given[chosen]
+    key, larger = key[chosen], int((before[chosen] >= 0).sum())
     return np.stack([key % total, key // total]), weights, larger
 
 

@@ -25,7 +25,6 @@ from ergnn.analytic.explain import (
 )
 from ergnn.config.errors import InputError, check_at_least, check_choice
 from ergnn.data.partial import find_all
-from ergnn.data.tables.encoder import Encoder
 from ergnn.engine.cache import Cache
 from ergnn.folder.graph import StoredGraph
 from ergnn.folder.snapshot import Snapshot
@@ -120,12 +119,10 @@ def _features(snapshot: Snapshot, node: int, best: int, second: int | None, most
 
 def _by_column(snapshot: Snapshot, terms: Tensor) -> tuple[list[str], Tensor]:
     """Names of columns, and the sums of the terms of their features."""
-    state = snapshot.version.state
-    if not state.get("encoder"):
-        names = state.get("feature_names") or [f"feature {i}" for i in range(len(terms))]
-        return list(names), terms
-    columns = Encoder.from_json(state["encoder"]).columns
-    ordered = sorted(columns, key=lambda column: column.kind == "word")
+    encoder, names = snapshot.graph.encoder, snapshot.version.state.get("feature_names")
+    if encoder is None:
+        return list(names or (f"feature {i}" for i in range(len(terms)))), terms
+    ordered = sorted(encoder.columns, key=lambda column: column.kind == "word")
     place = torch.tensor([i for i, column in enumerate(ordered) for _ in column.names])
     return [c.name for c in ordered], terms.new_zeros(len(ordered), terms.size(1)).index_add_(0, place, terms)
 

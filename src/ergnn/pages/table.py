@@ -29,7 +29,7 @@ class Table:
     Args:
         header: column names.
         rows: cells: strings, or integers, which get separators.
-        align: one letter per column, ``l`` or ``r``; by default the first is left, the others right.
+        align: a letter per column, ``l`` or ``r``; columns without one are right, but the first one is left.
         title: a line above the table; its caption in LaTeX.
         id: HTML only: the element's id.
         bars: HTML only: the length, from 0 to 1, of a bar beside the last cell of each row.
@@ -49,7 +49,7 @@ class Table:
     bars: Sequence[float] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "align", self.align or "l" + "r" * (len(self.header) - 1))
+        object.__setattr__(self, "align", (self.align or "l").ljust(len(self.header), "r"))
         cells = [[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in self.rows]
         object.__setattr__(self, "rows", cells)
 
@@ -118,14 +118,14 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def percent(value: float, scale: float = 100) -> str:
+def percent(value: float | None, scale: float = 100) -> str:
     """Format a fraction in percent with two decimals, or, with scale 1, as it is with three; never ``-0.00``.
 
-    >>> percent(0.94186), percent(-0.00001), percent(-0.001, 1)
-    ('94.19', '0.00', '-0.001')
+    >>> percent(0.94186), percent(-0.00001), percent(-0.001, 1), percent(None)
+    ('94.19', '0.00', '-0.001', '')
     """
     digits = 2 if scale == 100 else 3
-    return f"{round(scale * value, digits) + 0.0:.{digits}f}"
+    return "" if value is None else f"{round(scale * value, digits) + 0.0:.{digits}f}"
 
 
 def sort_key(cell: str) -> str:

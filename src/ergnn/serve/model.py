@@ -20,7 +20,6 @@ class TableLearner:
 
     def __init__(self, learner: Any, graph: MemoryGraph, num_classes: int) -> None:
         self._learner, self._graph, self._lock = learner, graph, threading.Lock()
-        self._classes = learner.classes()
         self._table = np.zeros((graph.next_node, num_classes), np.float32)
         nodes = graph.nodes()
         if learner.num_tasks and len(nodes):
@@ -28,9 +27,6 @@ class TableLearner:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._learner, name)
-
-    def classes(self) -> list[int]:
-        return self._classes
 
     def probabilities(self, graph: PartialGraph, nodes: Array, num_classes: int) -> Array:
         if graph is self._graph:

@@ -77,12 +77,10 @@ def encode_text(column: Any, name: str, where: object) -> EncodedText:
     with wrap_errors(f"{where}, column {truncate(name)}", "text"):
         if pa.types.is_dictionary(kind):
             column = column.unify_dictionaries().combine_chunks()
-        elif is_text(kind):
-            column = column.cast(pa.large_string()).combine_chunks().dictionary_encode()
         elif pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
             raise TypeError(f"values are of type {kind}; text or numbers are required")
         else:
-            column = column.combine_chunks().dictionary_encode()
+            column = (column.cast(pa.large_string()) if is_text(kind) else column).combine_chunks().dictionary_encode()
         values = column.dictionary
         if pa.types.is_floating(values.type):
             values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
