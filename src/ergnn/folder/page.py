@@ -166,26 +166,9 @@ def _accuracy(scores: list[list[int]], update: int) -> str:
     return next((percent(right / of) for number, right, of in scores if number == update), "")
 
 
-def in_words(node: dict[str, Any]) -> Iterator[str]:
+def in_words(node: dict[str, Any]) -> list[str]:
     """Say the class of a node, the second one, and what would change the class."""
-    own = "" if node["label"] is None else f" (its label: {node['label']})"
-    line = f"node {node['id']}{own}: class {node['class']} with probability {percent(node['probability'])} %"
-    score = node["scores"][node["class"]]
-    if node["second"] is None:
-        yield f"{line}; it is the only class"
-    else:
-        other = node["scores"][node["second"]]
-        yield f"{line}; score {score:.4f}, second {node['second']} {other:.4f}, margin {node['margin']:.4f}"
-    deciding = node["deciding"]
-    if deciding is None:
-        yield "no single label decides: without any one of them, the class is the same"
-    elif deciding["then"] is None:
-        yield f"without the label of {deciding['id']}, there is no class"
-    else:
-        more = f" ({node['num_deciding'] - 1} more labels decide in this way)" if node["num_deciding"] > 1 else ""
-        yield f"without the label {deciding['label']} of {deciding['id']}, the class is {deciding['then']}{more}"
-    if node["features"] is None:
-        yield "the head has a Gaussian kernel: its score is a sum over labeled nodes, not over columns of features"
+    return render_page("node.txt", node=node).splitlines()
 
 
 def node_tables(node: dict[str, Any]) -> Iterator[Table]:
@@ -231,12 +214,7 @@ def _distances(features: dict[str, Any]) -> list[tuple[str, list[float]]]:
 
 def audit_words(report: dict[str, Any]) -> str:
     """Say how many labels were compared, and how many look wrong."""
-    alone = report["labels"] - report["compared"]
-    rest = f"; {alone:,} could not be compared: no other node has the label" if alone else ""
-    if planted := report.get("planted"):
-        rest += "; {found:,} of {labels:,} planted errors are among the first {labels:,}".format(**planted)
-        rest += f", average precision {planted['average_precision']:.3f}"
-    return f"{report['doubtful']:,} of {report['compared']:,} labels are not the class that all others predict{rest}"
+    return render_page("audit.txt", report=report)
 
 
 def audit_table(report: dict[str, Any]) -> Table:
@@ -269,7 +247,7 @@ def explain_page(folder: str, version: int, nodes: Sequence[dict[str, Any]]) -> 
     """Render the explanations of some nodes."""
     facts = [("version", str(version)), ("nodes", f"{len(nodes):,}")]
     sections = [
-        {"id": f"node-{i}", "name": node["id"], "words": list(in_words(node)), "figures": list(_figures(node)),
+        {"id": f"node-{i}", "name": node["id"], "words": in_words(node), "figures": list(_figures(node)),
          "tables": list(node_tables(node))}
         for i, node in enumerate(nodes)
     ]  # fmt: skip

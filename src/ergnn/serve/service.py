@@ -101,18 +101,13 @@ class Service:
 
     async def inspect(self) -> dict[str, Any]:
         """Result of ``ergnn inspect`` for the served version; computed once per version."""
-        number = self.served.number
-        inspection = self.metrics.inspection
-        if inspection is None or inspection["version"] != number:
+        served, inspection = self.served, self.metrics.inspection
+        if inspection is None or inspection["version"] != served.number:
             inspect = partial(asyncio.get_running_loop().run_in_executor, self._inspections)
-            inspection = self.metrics.inspection = await inspect(self.folder.inspect, number)
-            self._live = await inspect(self._start_watching, number)
+            inspection = self.metrics.inspection = await inspect(self.folder.inspect, served.number)
+            self._live = await inspect(LiveWatch, served.snapshot)
             self.metrics.live = self._live.summary
         return inspection
-
-    def _start_watching(self, number: int) -> LiveWatch:
-        with self.folder.snapshot(number) as snapshot:
-            return LiveWatch(snapshot)
 
     def watch(self, version: ServedVersion, nodes: NodeTable, edges: EdgeTable | None) -> None:
         """Compare new nodes of a request with the graph in the background; skipped while others are compared."""
