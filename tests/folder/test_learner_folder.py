@@ -1,20 +1,19 @@
 """What a folder takes in, says, forgets and goes back to; and how it refuses."""
 
-import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
+import ergnn
 from ergnn.config.errors import InputError
 from ergnn.data.tables import read_graph
 from ergnn.data.tables.node_tables import SPLITS
 from ergnn.folder import LearnerFolder
 from ergnn.folder.database import FILE, FolderError
 from ergnn.folder.graph import MemoryGraph
-from ergnn.nn.backbones import BACKBONES
 from folder.growing import IDS, current, edges_of, make_updates, nodes_of, objects, probabilities, quick, tables, x_of
 
 
@@ -214,24 +213,16 @@ def test_an_export_is_read_by_others(folder: LearnerFolder, tmp_path: Path) -> N
     folder.forget(["n7"])
     paths = folder.export(tmp_path / "out", graph=True)
     assert [path.name for path in paths] == ["model.safetensors", "model.json", "graph.npz"]
-    meaning = json.loads(paths[1].read_text())
-    model = BACKBONES.create(meaning["backbone"], in_channels=meaning["num_features"], **meaning["backbone_options"])
-    for width in meaning["heads"]:
-        model.add_head(width)
-    model.load_state_dict(load_file(paths[0]))
-    model.eval()
-    snapshot = folder.snapshot()
+    model: Any = ergnn.load(paths[0])
     nodes, edges = read_graph(paths[2])
     assert len(nodes) == 79
     place = {name: i for i, name in enumerate(nodes.ids)}
     index = torch.tensor([[place[a], place[b]] for a, b in zip(edges.source, edges.target, strict=True)]).T
     x = nodes.features.toarray() if nodes.is_sparse else nodes.features
     with torch.no_grad():
-        logits = [model(torch.tensor(np.asarray(x)), index, head) for head in range(len(meaning["heads"]))]
-    own = torch.softmax(torch.cat(logits, 1), 1)
+        own = torch.softmax(model(torch.tensor(np.asarray(x)), index), 1)
     ids = [f"n{i}" for i in range(80) if i != 7]
-    names = [name for _, name in meaning["outputs"]]
-    columns = [names.index(name) for name in snapshot.classes]
+    columns = [model.classes.index(name) for name in folder.snapshot().classes]
     np.testing.assert_allclose(own[:, columns], probabilities(folder, ids), atol=1e-5)
 
 

@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 
 from ergnn.config.errors import ErgnnError, InputError
+from ergnn.data.tables import EdgeTable
 from ergnn.folder import LearnerFolder
 from ergnn.folder.database import BusyError, FolderError, from_json, insert, select, to_json, wrap_errors, writing
 from folder.growing import QUICK, current, edges_of, make_update, make_updates, nodes_of, probabilities, quick, tables
 
 REFUSED: list[tuple[str, Callable[[LearnerFolder], object], str]] = [
     ("lost edge", lambda f: f.observe(edges=edges_of(("n1", "nobody"))), "an edge names node 'nobody'"),
+    ("weights", lambda f: f.observe(edges=EdgeTable(["n1"], ["n2"], [2.0])), "weights, .* --ignore-column weight"),
     ("nothing", lambda f: f.observe(), "needs nodes, or edges"),
     ("width", lambda f: f.observe(nodes_of(["z"], ["c0"], np.ones((1, 3)))), "3 features; 12 are required"),
     ("bare new node", lambda f: f.observe(nodes_of(["z"], ["c0"])), "0 features; 12 are required"),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from ergnn.config.errors import InputError, check_at_least
+from ergnn.config.errors import InputError, check_at_least, check_choice
 from ergnn.config.learner_config import TASK_UNKNOWN, LearnerConfig
 from ergnn.config.limits import Limits
 from ergnn.config.registry import field_options
@@ -60,9 +60,10 @@ class Settings:
             raise InputError(f"val + test is {self.val + self.test:g}; it must be below 1, so that some are trained on")
         check_at_least(1, keep=self.keep, eval_samples=self.eval_samples, num_features=self.num_features)
         if self.columns:
-            from ergnn.data.tables.kinds import check_kinds
+            from ergnn.data.tables.kinds import KINDS
 
-            check_kinds(self.columns)
+            for name, kind in self.columns.items():
+                check_choice(f"kind of column {name!r}:", kind, KINDS)
         if self.limits.nodes >= 2**31:
             raise InputError(f"max_nodes is {self.max_nodes}; it must be below {2**31}")
         if self.num_features is not None and self.num_features > self.max_features:

@@ -70,13 +70,6 @@ def test_ids_of_digits_keep_their_text(ids: list[str], other: str | None, kind: 
     assert edges.source.tolist() == edges.target.tolist() == [canonical(v) for v in ids]
 
 
-def test_each_distinct_id_is_kept_once(tmp_path: Path) -> None:
-    (tmp_path / "edges.csv").write_text("source,target\n5,7\n7,5\n5,7\n")
-    source, target = read_edges(tmp_path / "edges.csv").ends
-    assert sorted(map(str, source.values)) == sorted(map(str, target.values)) == ["5", "7"]
-    assert (source.decode().tolist(), target.decode().tolist()) == (["5", "7", "5"], ["7", "5", "7"])
-
-
 def written(frame: pd.DataFrame, kind: str, folder: Path) -> Any:
     path = folder / f"frame.{kind}"
     if kind == "csv":

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import scipy.sparse
 
-from ergnn.config.errors import FormatError, InputError, check_choice, listed, truncate
+from ergnn.config.errors import FormatError, InputError, listed, truncate
 from ergnn.data.tables.values import bad_value, first_misfit, is_numeric, is_text, is_time, plain
 
 KINDS = ("number", "category", "text", "date", "word", "ignore")
@@ -93,15 +93,8 @@ class Codes:
         return cls(np.where(low == MISSING_CODE, np.nan, high + low), text, {})
 
 
-def check_kinds(told: Mapping[str, str]) -> None:
-    """Refuse kinds of columns that do not exist."""
-    for name, kind in told.items():
-        check_choice(f"kind of column {name!r}:", kind, KINDS)
-
-
 def decide_kinds(columns: Mapping[str, Any], told: Mapping[str, str], where: object) -> tuple[ColumnKind, ...]:
     """Decide the kind of each column of a table, unless ``told`` has it (one of :data:`KINDS` by name)."""
-    check_kinds(told)
     for name, kind in told.items():
         if name not in columns:
             raise InputError(f"{where}: no column {name!r} to read as {kind}; columns are {listed(list(columns))}")
