@@ -247,15 +247,6 @@ def test_names_are_text_on_the_page_and_never_code(tmp_path: Path) -> None:
     assert "&lt;script&gt;alert(1)" in page
 
 
-def test_forget_rollback_and_export(root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["forget", root, "--nodes", ids_file(tmp_path, ["n0", "n1"]), "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert report["nodes"] == 2
-    assert main(["rollback", root, "--to", str(report["version"] - 1)]) == 0
-    assert main(["export", root, "-o", str(tmp_path / "out" / "model.safetensors")]) == 0
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["model.json", "model.safetensors"]
-
-
 @pytest.mark.parametrize(
     ("args", "text"),
     [

@@ -156,7 +156,6 @@ def check(folder: LearnerFolder, clients: Clients, jobs: dict[str, Any]) -> None
     print(f"version {inspected['version']}, {len(clients.answers)} predictions compared")
     assert len(accepted) > 5
     assert clients.statuses["/observe", 507], "the disk was full"
-    assert {status for path, status in clients.statuses if path == "/predict"} <= {0, 200}, "a request failed"
     assert all(learned[name] == 1 for name in accepted), "none is lost"
     assert max(learned.values()) == 1, "none is learned twice"
     assert not refused & learned.keys()

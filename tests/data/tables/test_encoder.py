@@ -18,6 +18,7 @@ from ergnn.data.tables.kinds import TEXT_WIDTH, Codes, decide_kinds, encode_valu
 from ergnn.folder.example import make_customers
 
 RNG = np.random.default_rng(0)
+RARE = [f"room {i % 20}" for i in range(60)]
 
 
 def fitted(columns: dict[str, list[object]], **told: str) -> tuple[Encoder, Codes]:
@@ -46,6 +47,9 @@ def dense(encoder: Encoder, codes: Codes) -> np.ndarray:
         (["2024-01-31", "2023-02-01", None], "date"),
         (["2024-01-31T10:00:00", "2023-02-01T00:00:00"], "date"),
         ([date(2024, 1, 31), date(2023, 2, 1)], "date"),
+        (["DE", "FR", "3"] * 2, "category"),
+        (["room 1"] * MIN_COUNT + RARE, "category"),
+        (RARE, "text"),  # as a category, all of its values would be "other"
         ([f"note number {i}" for i in range(50)], "text"),
         ([f"user{i}" for i in range(50)], "ignore"),
         ([None, None], "ignore"),
@@ -184,14 +188,6 @@ def test_values_of_another_kind_are_refused(first: list[object], later: list[obj
         encode_values(kinds, {"x": pa.array(later)}, "update 2")
     with pytest.raises(FormatError, match="update 2: no column 'x'"):
         encode_values(kinds, {"y": pa.array([1])}, "update 2")
-
-
-def test_texts_of_which_none_is_frequent_are_no_category() -> None:
-    """As a category, all of its values would be "other"."""
-    rare = [f"room {i % 20}" for i in range(60)]
-    assert decide_kinds({"x": pa.array(rare)}, {}, "t")[0].kind == "text"
-    assert decide_kinds({"x": pa.array(["room 1"] * MIN_COUNT + rare)}, {}, "t")[0].kind == "category"
-    assert decide_kinds({"x": pa.array(["DE", "FR", "3"] * 2)}, {}, "t")[0].kind == "category"
 
 
 @pytest.mark.parametrize(
