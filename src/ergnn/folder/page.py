@@ -39,36 +39,18 @@ def folder_page(
 
     The template extends ``folder.html``; one of its values with the id of a table takes the place of the table.
     """
-    shown = ("measures", "warnings", "exact", "why_accuracy_falls")
     return render_page(
         template,
         package,
         title=f"Learner {inspection['folder']}",
-        facts=list(_facts(inspection)),
+        inspection=inspection,
+        scores=SCORES,
         matrix=_matrix(inspection["updates"]),
         confusion=_confusion(inspection),
         tables=[table for table in _tables(inspection) if table.rows and table.id not in values],
         alpha=ALPHA,
-        **{name: inspection[name] for name in shown},
         **values,
     )
-
-
-def _facts(inspection: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    graph, settings, overall, watch = (inspection[name] for name in ("graph", "settings", "overall", "watch"))
-    yield "version", str(inspection["version"])
-    yield "updates", str(len(inspection["updates"]))
-    yield from ((name, f"{graph[name]:,}") for name in ("nodes", "edges", "labeled"))
-    yield "classes", str(len(inspection["classes"]))
-    yield "remembered", f"{len(inspection['buffer']):,}"
-    yield from ((name, settings[name]) for name in ("backbone", "method"))
-    yield from ((text, f"{percent(overall[name])} %") for name, text in SCORES.items() if overall)
-    if overall and overall["roc_auc"] is not None:
-        yield "ROC AUC", f"{overall['roc_auc']:.3f}"
-    if watch["calibration"]:
-        yield "calibration error", f"{percent(watch['calibration']['ece'])} %"
-    if watch["unknown"] and watch["unknown"]["threshold"] is not None:
-        yield "unknown class", f"{percent(watch['unknown']['above'] / watch['unknown']['nodes'])} %"
 
 
 def _matrix(updates: Sequence[dict[str, Any]]) -> Drawing | None:

@@ -260,9 +260,7 @@ def _add_pages(app: FastAPI, service: Service) -> None:
     async def page() -> Response:
         inspection = await service.inspect()
         shown = {**inspection, "folder": PurePath(inspection["folder"]).name}  # paths of the server are not shown
-        versions = list(reversed(service.served.versions))
-        values = {"number": shown["version"], "versions": versions}
-        return HTMLResponse(folder_page(shown, "live.html", "ergnn.serve", **values))
+        return HTMLResponse(folder_page(shown, "live.html", "ergnn.serve", versions=service.served.versions[::-1]))
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> Response:
