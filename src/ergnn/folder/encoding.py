@@ -85,7 +85,8 @@ def _first_kinds(snapshot: Snapshot, nodes: NodeTable) -> tuple[ColumnKind, ...]
         return () if words_only and nodes.num_features and not told else kinds
     if not (0 < nodes.num_features <= FEW_COLUMNS and snapshot.learner.scales_columns):
         return ()
-    return tuple(ColumnKind(name, "number", "few columns") for name in _names(nodes))
+    names = nodes.feature_names or [f"feature_{i}" for i in range(nodes.num_features)]
+    return tuple(ColumnKind(name, "number", "few columns") for name in names)
 
 
 def _columns(nodes: NodeTable, names: list[str]) -> Mapping[str, Any]:
@@ -94,7 +95,7 @@ def _columns(nodes: NodeTable, names: list[str]) -> Mapping[str, Any]:
 
     if nodes.columns:
         return nodes.columns
-    given, dense = list(_names(nodes)) if nodes.feature_names else names, nodes.features
+    given, dense = nodes.feature_names or names, nodes.features
     if nodes.is_sparse and nodes.num_features < len(given):  # rows may end before the last feature
         dense = dense.copy()
         dense.resize(len(nodes), len(given))
@@ -104,10 +105,6 @@ def _columns(nodes: NodeTable, names: list[str]) -> Mapping[str, Any]:
         )
     dense = dense.toarray() if nodes.is_sparse else dense
     return {name: pa.array(dense[:, i].astype(np.float64)) for i, name in enumerate(given)}
-
-
-def _names(nodes: NodeTable) -> tuple[str, ...]:
-    return nodes.feature_names or tuple(f"feature_{i}" for i in range(nodes.num_features))
 
 
 def fitted_state(graph: StoredGraph, state: Mapping[str, Any], refit: bool) -> dict[str, Any]:

@@ -255,9 +255,8 @@ def remove_nodes(connection: sqlite3.Connection, graph: StoredGraph, nodes: Arra
 
 def _targets_of(graph: StoredGraph, nodes: Array, directed: bool) -> tuple[Array, Array, Array | None]:
     """Other nodes with an edge from one of the nodes (ascending), all edges ``[2, m]`` into them, and their weights."""
-    others = np.setdiff1d(graph.neighbors(nodes)[1], nodes)
-    if directed:  # lists have the sources of a node, not its targets
-        others = np.setdiff1d(graph.nodes(), nodes)
+    # lists have the sources of a node, which are its targets as well unless edges are directed
+    others = np.setdiff1d(graph.nodes() if directed else graph.neighbors(nodes)[1], nodes)
     row, source, weight = graph.neighbors(others)
     target = others[row]
     targets = np.unique(target[np.isin(source, nodes)])
