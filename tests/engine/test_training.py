@@ -214,22 +214,6 @@ def test_a_hook_is_called_before_and_after_every_step() -> None:
     assert_same_parameters(model, slow, 1e-9)
 
 
-@pytest.mark.parametrize(("optimizer", "batch_size"), [("adam", None), ("adamw", 6), ("sgd", 6)])
-def test_resuming_gives_the_same_bits(optimizer: str, batch_size: int | None) -> None:
-    training = Training(7, 0.05, 0.01, optimizer, batch_size)
-    states, results = [], []
-    for resume in (None, 0, 3, 6):
-        model, examples = example_rows("gat")
-        objective = make_objective([model], [examples.weighted(1 / len(examples))])
-        state = None if resume is None else states[resume]
-        train(objective, training, [3], 1, lambda now: states.append(now.state_dict()), task_size=14, resume=state)
-        results.append({name: value.clone() for name, value in model.state_dict().items()})
-    assert [state["epoch"] for state in states[:7]] == list(range(1, 8))
-    assert len(states) == 7 + 6 + 3 + 0
-    for again in results[1:]:
-        assert all(torch.equal(value, again[name]) for name, value in results[0].items())
-
-
 def test_a_state_of_a_different_training_is_refused() -> None:
     states: list[dict[str, Any]] = []
     model, examples = example_rows("gat")

@@ -13,7 +13,6 @@ import torch
 
 from ergnn import Learner
 from ergnn.cli.main import main
-from ergnn.config import imports
 from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.data import DATASETS
 from ergnn.lab.compare import Condition, Entry, compare, contenders, fit_memory, plan
@@ -299,15 +298,6 @@ class Mine(Finetune):
     def nbytes(self) -> int:
         return 1000 * self.per_class
 '''
-
-
-@pytest.fixture
-def _plugins_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    for registry in (METHODS, DATASETS):
-        registry.names()  # imports all modules, whose entries stay
-        for name in ("_entries", "_help"):
-            monkeypatch.setattr(registry, name, dict(getattr(registry, name)))
-    monkeypatch.setattr(imports, "imported", [])
 
 
 @pytest.mark.usefixtures("rings", "_plugins_are_forgotten")

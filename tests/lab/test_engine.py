@@ -19,7 +19,6 @@ from ergnn.lab.report.experiments import write_results
 from ergnn.lab.reproduce import Options, reproduce
 from ergnn.lab.run import members_of, run_members
 from ergnn.lab.store import RunStore
-from ergnn.methods import METHODS
 from lab.tiny import TINY
 
 PLUGIN = """
@@ -66,14 +65,9 @@ def test_units_computed_twice_are_stored_once(tmp_path: Path) -> None:
         ]
 
 
-def test_processes_import_plugins_wait_for_the_next_call_and_end_with_the_engine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("_plugins_are_forgotten")
+def test_processes_import_plugins_wait_for_the_next_call_and_end_with_the_engine(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(PLUGIN, encoding="utf-8")
-    METHODS.names()  # imports all modules, whose entries stay
-    for name in ("_entries", "_help"):
-        monkeypatch.setattr(METHODS, name, dict(getattr(METHODS, name)))
-    monkeypatch.setattr(imports, "imported", [])
     imports.import_plugin(str(tmp_path / "mine.py"))
     config = RunConfig("cora", method="mine", split="seeded", seeds=2).resolved()
     engine, seen = LocalEngine(2), []

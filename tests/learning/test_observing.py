@@ -42,6 +42,7 @@ REPLAY = {"selector": "im", "per_class": 2, "replay_batch": 3}
         ("packnet", "per-task", {}),
         ("piggyback", "per-task", {"init": 0.52}),  # masks change after the first epochs
         ("replay", "growing", {"selector": "mf", "batch_size": 8, "fanout": (4, 3)}),
+        *(("replay", "growing", {"optimizer": kind, "batch_size": 6}) for kind in ("adamw", "sgd")),
         ("finetune", "per-task", {"backbone": Normalized(8), "lr": 0.05}),
     ],
 )
