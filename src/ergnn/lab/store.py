@@ -231,7 +231,7 @@ def _configure_sqlite(connection: Any, _: object) -> None:
 def _row(config: RunConfig, result: SeedResult, origin: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of all columns; those that are not scalars as JSON."""
     learner, options = config.learner, options_in_effect(config.learner)
-    row = {
+    values: dict[str, Any] = {
         **vars(result),
         **origin,
         "key": member_key(config, result.seed, result.order),
@@ -239,14 +239,10 @@ def _row(config: RunConfig, result: SeedResult, origin: Mapping[str, Any]) -> di
         **{name: getattr(config, name) for name in ("dataset", "protocol", "edges")},
         **{name: getattr(learner, name) for name in ("backbone", "method", "head")},
         **{name: options.get(name) for name in ("selector", "per_class")},
-        "class_order": result.order,
-        "matrix": result.matrix.to_list(),
-        "metric": result.matrix.metric,
-        "leaky": int(result.leaky),
         "finished_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
-    row |= {name: json.dumps(row[name], default=_plain) for name in JSON_COLUMNS if row[name] is not None}
-    return {name: row[name] for name in COLUMNS}
+    row = StoredRun(**values).to_dict() | {"leaky": int(result.leaky)}
+    return row | {name: json.dumps(row[name], default=_plain) for name in JSON_COLUMNS if row[name] is not None}
 
 
 def _stored_run(row: dict[str, Any]) -> StoredRun:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from functools import lru_cache, partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -19,8 +19,7 @@ from ergnn.engine.propagation import propagate
 from ergnn.methods import METHODS
 from ergnn.methods.base import Comparison, LearnerView, Method, Scorer
 from ergnn.nn.examples import Examples
-
-Distance = Literal["euclidean", "cosine"]
+from ergnn.replay.selectors.base import Distance
 
 
 @lru_cache(maxsize=2)  # drawing takes longer than using it

@@ -12,6 +12,7 @@ import numpy as np
 
 from ergnn.config.files import write_file
 from ergnn.lab.compare import ROWS, Entry
+from ergnn.lab.report.rows import grouped
 from ergnn.lab.report.tables import QUICK_MARK, Section, write_json, write_sections
 from ergnn.lab.statistics import ALPHA, PairedTest, Ranking, paired_tests, pareto_front, rank
 from ergnn.pages.figures import Drawing, Point, Series, dot_plot, look_of, name_width, panels
@@ -100,9 +101,7 @@ class Group:
 
 def groups_of(entries: Iterable[Entry]) -> list[Group]:
     """Group entries by scenario and edges."""
-    groups: dict[tuple[str, str], list[Entry]] = {}
-    for entry in entries:
-        groups.setdefault((entry.condition.scenario, entry.condition.edges), []).append(entry)
+    groups = grouped(entries, lambda entry: (entry.condition.scenario, entry.condition.edges))
     return [Group(*key, members) for key, members in groups.items()]
 
 
@@ -172,11 +171,9 @@ def _about(group: Group) -> list[str]:
 
 def _left_out(entries: Sequence[Entry]) -> list[str]:
     """One note per method and reason, with the data sets."""
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for entry in entries:
-        if entry.reason:
-            reasons.setdefault((entry.method, entry.reason), []).append(entry.condition.dataset)
-    return [f"{method} is left out on {', '.join(sets)}: {reason}" for (method, reason), sets in reasons.items()]
+    reasons = grouped([entry for entry in entries if entry.reason], lambda entry: (entry.method, entry.reason))
+    sets = [", ".join(entry.condition.dataset for entry in members) for members in reasons.values()]
+    return [f"{method} is left out on {names}: {why}" for (method, why), names in zip(reasons, sets, strict=True)]
 
 
 def detail_sections(group: Group) -> list[Section]:
@@ -261,7 +258,7 @@ def write_comparison(
 
 def overview_of(groups: Sequence[Group]) -> list[tuple[str, Drawing]]:
     """The gap in AA of every method to ours, on every data set of every group; no figure without any."""
-    gaps: dict[str, dict[str, list[Point]]] = {}
+    marks: list[tuple[str, str, Point]] = []
     for group in groups:
         for (dataset, method), entry in group.finished.items():
             ours = group.finished.get((dataset, RECOMMENDED))
@@ -269,32 +266,32 @@ def overview_of(groups: Sequence[Group]) -> list[tuple[str, Drawing]]:
                 gap = 100 * (entry.result.summary("aa").mean - ours.result.summary("aa").mean)
                 look = _color(method) + ("" if entry.ranked else " alt")
                 point = Point(0, gap, None, f"{method}, {dataset}: {gap:+.1f}", look)
-                gaps.setdefault(f"{group.scenario}, edges {group.edges}", {}).setdefault(method, []).append(point)
-    if not gaps:
+                marks.append((f"{group.scenario}, edges {group.edges}", method, point))
+    if not marks:
         return []
     caption = f"AA of each method minus that of {RECOMMENDED}, one mark per data set (hollow: not ranked)"
-    return [(caption, _gap_chart(gaps, caption))]
+    return [(caption, _gap_chart(marks, caption))]
 
 
-def _gap_chart(gaps: Mapping[str, Mapping[str, Sequence[Point]]], label: str) -> Drawing:
-    """Draw one panel per scenario and kind of edges; methods are sorted by their mean gap over all panels.
+def _gap_chart(marks: Sequence[tuple[str, str, Point]], label: str) -> Drawing:
+    """Draw the marks of each panel and method; methods are sorted by their mean gap over all panels.
 
     The scale is the square root, so that both small and large gaps can be read.
     """
-    values: dict[str, list[float]] = {}
-    for by_method in gaps.values():
-        for method, points in by_method.items():
-            values.setdefault(method, []).extend(point.y for point in points)
-    methods = sorted(values, key=lambda method: -sum(values[method]) / len(values[method]))
+    every = grouped(marks, lambda mark: mark[1])
+    methods = sorted(every, key=lambda method: -sum(point.y for *_, point in every[method]) / len(every[method]))
     drawings: list[tuple[str, Drawing]] = []
-    for title, by_method in gaps.items():
-        drawn = [point.y for points in by_method.values() for point in points]
+    for title, panel in grouped(marks, lambda mark: mark[0]).items():
+        drawn = [point.y for *_, point in panel]
         first = max((tick for tick in GAP_TICKS if tick <= min(drawn)), default=min(drawn))
         last = min((tick for tick in GAP_TICKS if tick >= max(drawn)), default=max(drawn))
         first, last = min(first, -1), max(last, 1)
         names = [method if not drawings else "" for method in methods]
         chart = dot_plot(
-            [Series(n, _color(m), by_method.get(m, ())) for n, m in zip(names, methods, strict=True)],
+            [
+                Series(name, _color(method), [point for _, of, point in panel if of == method])
+                for name, method in zip(names, methods, strict=True)
+            ],
             label=label,
             x_name="" if drawings else "difference in AA (points, square-root scale)",
             x_ticks=[first, *(tick for tick in (-20, -5, 0, 5) if first < tick < last), last],

@@ -14,7 +14,7 @@ import numpy as np
 from ergnn.config.errors import InputError
 from ergnn.config.files import write_file
 from ergnn.config.registry import name_of
-from ergnn.lab.report.rows import ResultRow, base_rows, dataset_order, main_backbone, result_rows, settings_of
+from ergnn.lab.report.rows import ResultRow, base_rows, dataset_order, grouped, main_backbone, result_rows, settings_of
 from ergnn.lab.report.tables import Section, caveats, cost_table, render_sections, result_table
 from ergnn.lab.result import RunResult, StoredRun
 from ergnn.lab.store import RunStore
@@ -128,10 +128,8 @@ def growth(dataset: str, rows: Sequence[ResultRow]) -> Figures:
 def sweep(dataset: str, rows: Sequence[ResultRow]) -> Figures:
     """Draw figure 3: FM against e, and joint training, which stores everything."""
     backbone = main_backbone(rows)
-    by_selector: dict[str, list[ResultRow]] = {}
-    for row in rows:
-        if row.first.method == "replay" and row.backbone == backbone:
-            by_selector.setdefault(row.short_name, []).append(row)
+    replayed = [row for row in rows if row.first.method == "replay" and row.backbone == backbone]
+    by_selector = grouped(replayed, lambda row: row.short_name)
     swept = [sorted(group, key=lambda row: row.per_class) for group in by_selector.values() if len(group) > 1]
     if not swept:
         return []

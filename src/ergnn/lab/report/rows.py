@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,6 +21,8 @@ from ergnn.learning import metrics
 from ergnn.learning.metrics import AccuracyMatrix, Summary, summarize
 from ergnn.pages.figures import look_of
 
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
 BACKBONE_ORDER = ("deepwalk", "node2vec", "sage", "gin", "gcn", "sgc", "gat", "mlp")
 METHOD_ORDER = ("finetune", "ewc", "gem", "agem", "replay", "nearest-mean", "joint")
 SELECTOR_ORDER = ("random", "mf", "mf*", "cm", "cm*", "im")
@@ -171,11 +172,17 @@ class ResultRow:
         return summarize(list(self.by_member(name).values()))
 
 
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Group items by their keys; groups and items keep their order."""
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
 def result_rows(runs: Iterable[StoredRun]) -> list[ResultRow]:
     """Group runs into one row per configuration, in the order of the paper's tables."""
-    groups: dict[str, list[StoredRun]] = {}
-    for run in runs:
-        groups.setdefault(canonical_json(run.config), []).append(run)
+    groups = grouped(runs, lambda run: canonical_json(run.config))
     return sorted(map(ResultRow, groups.values()), key=_row_order)
 
 
@@ -184,17 +191,12 @@ def settings_of(rows: Sequence[ResultRow]) -> dict[str, dict[str, list[ResultRow
 
     Settings with the most rows come first, then the paper's protocol before others.
     """
-    settings: dict[str, list[ResultRow]] = {}
-    for row in rows:
-        settings.setdefault(_label(row), []).append(row)
+    settings = grouped(rows, _label)
 
     def place(label: str) -> tuple[int, bool, str]:
         return -len(settings[label]), settings[label][0].first.protocol != "paper", label
 
-    return {
-        label: {dataset: list(group) for dataset, group in groupby(settings[label], lambda row: row.first.dataset)}
-        for label in sorted(settings, key=place)
-    }
+    return {label: grouped(settings[label], lambda row: row.first.dataset) for label in sorted(settings, key=place)}
 
 
 def _label(row: ResultRow) -> str:

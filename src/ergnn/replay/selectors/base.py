@@ -22,7 +22,7 @@ Target = Literal["train", "val", "test"]
 SpaceName = Literal["feature", "embedding"]
 Distance = Literal["euclidean", "cosine"]
 ENTRIES = 1 << 22
-"""Distances per chunk."""
+"""Distances, or predictions of a set of nodes, per chunk."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,14 +20,12 @@ from ergnn.config.registry import inherit_options
 from ergnn.data.graph import Graph
 from ergnn.engine.propagation import propagate
 from ergnn.replay.selectors import SELECTORS
-from ergnn.replay.selectors.base import Selection, SelectionContext, Selector
+from ergnn.replay.selectors.base import ENTRIES, Selection, SelectionContext, Selector
 
 TIE = 1e-9
 """Qualities that differ by less are ties, which the seed breaks."""
 EXHAUSTIVE = 10_000
 """With more than two classes, exhaustive search over at most this many sets of one candidate per class."""
-ENTRIES = 1 << 22
-"""Predictions per chunk."""
 RESTARTS = 8
 """Random starts of the search, if there are too many sets to try all."""
 RIDGE, SHARPNESS = 0.1, 4.0
