@@ -10,7 +10,10 @@ from torch import Tensor
 from ergnn.config.errors import InputError
 
 ROW_BLOCK = 1 << 8
-"""Rows on either side of one product."""
+"""Rows on either side of one product on a CPU."""
+
+GPU_BLOCK = 1 << 13
+"""The same on a GPU, where small products take their start only."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +63,11 @@ def squares(u: Tensor) -> Tensor:
 def products(u: Tensor, v: Tensor) -> Tensor:
     """Return the inner products of all rows, ``[n, m]``, in float64; for ``u is v``, one triangle is computed."""
     out = torch.empty(u.size(0), v.size(0), dtype=torch.float64, device=u.device)
-    for first in range(0, u.size(0), ROW_BLOCK):
-        rows = slice(first, first + ROW_BLOCK)
-        for second in range(0, first + 1 if u is v else v.size(0), ROW_BLOCK):
-            columns = slice(second, second + ROW_BLOCK)
+    step = GPU_BLOCK if u.is_cuda else ROW_BLOCK
+    for first in range(0, u.size(0), step):
+        rows = slice(first, first + step)
+        for second in range(0, first + 1 if u is v else v.size(0), step):
+            columns = slice(second, second + step)
             out[rows, columns] = u[rows] @ v[columns].T
             if u is v and second < first:
                 out[columns, rows] = out[rows, columns].T

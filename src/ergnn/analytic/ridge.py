@@ -266,9 +266,9 @@ def choose(
 ) -> tuple[int, Trial]:
     """Return the index of the features to take, and their kernel and λ, by leave-one-out errors.
 
-    The features are those with the smallest error under the linear kernel, if it is a candidate. A smaller error can
-    hide more wrong classes: features with a lower accuracy than the preferred ones are not taken. A Gaussian kernel is
-    then taken if its error is smaller by a share of at least :data:`GAIN`.
+    The features are those with the smallest error under the linear kernel, if it is a candidate. A Gaussian kernel is
+    then taken if its error is smaller by a share of at least :data:`GAIN`. A smaller error can hide more wrong classes:
+    other features are not taken with a lower accuracy than that of the linear kernel on the preferred ones.
 
     If the rows are some of many, features are compared by the error that is expected of all: the error e,
     times ``e / e'`` for each time that the number of rows doubles, where e' is that of half of the rows.
@@ -300,12 +300,14 @@ def choose(
     base = least(errors[:plain])
     best = least([error * (1 if i < plain else 1 / (1 - GAIN)) for i, error in enumerate(errors)])
     gaussian = [kernel for kernel in kernels if kernel not in first]
-    best = best if trials[best].accuracy >= trials[base].accuracy else base
-    trial = trials[best]
-    if gaussian:
-        other = search(grams[best], targets, gaussian, lambdas, few)
-        trial = other if other.error < trial.error * (1 - GAIN) else trial
-    return best, trial
+    for i in (best, base):
+        trial = trials[i]
+        if gaussian:
+            other = search(grams[i], targets, gaussian, lambdas, few)
+            trial = other if other.error < trial.error * (1 - GAIN) else trial
+        if i == base or trial.accuracy >= trials[base].accuracy:
+            break
+    return i, trial
 
 
 def expected_error(trial: Trial, gram: Tensor, labels: Tensor, half: Tensor, more: float) -> float:
