@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from scipy.stats import binomtest
 
-from ergnn.analytic import fit_ridge
+from ergnn.analytic.kernels import LINEAR
+from ergnn.analytic.ridge import Trial, loo_rows, solve
 from ergnn.data import Graph, load_graph
 from ergnn.data.tables import EdgeTable, NodeTable
 from ergnn.folder import LearnerFolder, Settings
@@ -48,7 +49,8 @@ def run(graph: Graph, years: np.ndarray, seed: int) -> list[dict[str, float]]:
         new = rng.permutation(np.flatnonzero(update == number))[:SAMPLES]
         aspects = node_aspects(now, np.concatenate([train, old, new]))
         rows = torch.from_numpy(np.hstack([aspects["features"], aspects["neighborhoods"]]))
-        solution = fit_ridge(rows[:SAMPLES], graph.y[torch.from_numpy(train)], lambdas=(0.3,))
+        some = loo_rows(torch.arange(SAMPLES))  # for the temperature
+        solution = solve(rows[:SAMPLES], graph.y[torch.from_numpy(train)], Trial(LINEAR, 0.3, 0.0), some)
         scores = solution.temperature * rows.double() @ solution.weight
         aspects["predictions"] = torch.softmax(scores, 1).numpy()
         sides = [{name: part[SAMPLES * i : SAMPLES * (i + 1)] for name, part in aspects.items()} for i in (1, 2)]

@@ -4,7 +4,7 @@ from ergnn.analytic.features import Features
 from ergnn.analytic.head import AnalyticHead
 from ergnn.analytic.inputs import Inputs
 from ergnn.analytic.maps import FEATURE_MAPS, FeatureMap
-from ergnn.analytic.ridge import RidgeSolution, fit_ridge
+from ergnn.analytic.ridge import RidgeSolution
 from ergnn.engine.propagation import NormalizedAdjacency
 
 __all__ = [
@@ -15,5 +15,4 @@ __all__ = [
     "Inputs",
     "NormalizedAdjacency",
     "RidgeSolution",
-    "fit_ridge",
 ]

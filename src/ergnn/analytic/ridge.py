@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from ergnn.analytic.kernels import LINEAR, Kernel, all_products, products, squares
-from ergnn.config.errors import InputError
 from ergnn.data.hashing import hashes, stream_key
 
 LAMBDAS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
@@ -223,35 +222,6 @@ def loo_rows(ids: Tensor, most: int | None = None) -> Tensor:
     if ids.numel() <= most:
         return torch.arange(ids.numel(), device=ids.device)
     return torch.argsort(hashes(stream_key(LOO_ROWS), ids), stable=True)[:most].sort().values
-
-
-def fit_ridge(
-    rows: Tensor,
-    labels: Tensor,
-    lambdas: Sequence[float] = LAMBDAS,
-    *,
-    kernels: Sequence[Kernel] = (LINEAR,),
-    chosen: Tensor | None = None,
-    power: float = 0.5,
-) -> RidgeSolution:
-    """Solve for the head of the kernel and λ with the smallest leave-one-out error.
-
-    Args:
-        rows: φ, ``[n, width]``, any float type.
-        labels: ``[n]``.
-        lambdas: candidates for λ, each above 0, ascending.
-        kernels: candidates.
-        chosen: rows that decide; by default :func:`loo_rows` of their positions.
-        power: p of the class weights ``w ∝ n_c^-p``.
-    """
-    if not rows.size(0) or rows.size(0) != labels.numel():
-        raise InputError(f"{rows.size(0)} rows and {labels.numel()} labels; the numbers must be equal and at least 1")
-    if not lambdas or min(lambdas) <= 0:
-        raise InputError(f"lambda is {list(lambdas)}; each must be above 0")
-    chosen = loo_rows(torch.arange(labels.numel(), device=labels.device)) if chosen is None else chosen
-    some = rows[chosen]
-    _, trial = choose([products(some, some)], labels[chosen], kernels, lambdas, power=power)
-    return solve(rows, labels, trial, chosen)
 
 
 def choose(
