@@ -12,7 +12,6 @@ from typing import ClassVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch_geometric.utils import softmax
 
 from ergnn.data.csr import pointers
 from ergnn.engine.adjacency import Adjacency, merge_loops
@@ -68,6 +67,8 @@ class EdgeBlock(Block):
         self, z: Tensor, att_src: Tensor, att_dst: Tensor, slope: float, drop: DropoutStream, p: float
     ) -> Tensor:
         """Compute attention over ``z``, ``[sources, heads, width]``, storing one entry per edge, head and channel."""
+        from torch_geometric.utils import softmax  # the closed form needs no PyG
+
         from_source, col = (z * self.src.each(att_src)).sum(-1), self.pattern.col
         to_target = (self.at_targets(z) * self.dst.each(att_dst)).sum(-1)
         score = from_source.index_select(0, col) + to_target.index_select(0, self.row)
