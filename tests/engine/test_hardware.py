@@ -18,7 +18,7 @@ from graphs import random_graph
 @pytest.fixture(autouse=True)
 def two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Two threads, as in a process in which no command has run yet."""
-    monkeypatch.setattr(hardware, "_threads_are_set", ContextVar("threads_are_set", default=False))
+    monkeypatch.setattr(hardware, "_threads", ContextVar("threads", default=None))
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield
@@ -56,8 +56,20 @@ def test_the_user_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     context = copy_context()
     context.run(hardware.set_threads, 2)
     assert context.run(_seen, monkeypatch, hardware.SMALL_WORK) == {2}, "as after --threads 2"
+    context.run(hardware.set_threads, None)
+    assert context.run(torch.get_num_threads) == 1, "as by default on the command line"
     with pytest.raises(InputError, match="threads is 0; it must be 1 or more"):
         _seen(monkeypatch, 0, threads=0)
+
+
+def test_large_systems_of_small_graphs_use_the_threads_of_the_process() -> None:
+    with hardware.use_threads(None):
+        assert torch.get_num_threads() == 1
+        with hardware.use_threads(None, entries=hardware.SMALL_WORK):
+            assert torch.get_num_threads() == 2
+        assert torch.get_num_threads() == 1
+    with hardware.use_threads(1), hardware.use_threads(None, entries=hardware.SMALL_WORK):
+        assert torch.get_num_threads() == 1, "as the user told"
 
 
 def test_the_setting_is_restored_after_an_error() -> None:

@@ -22,6 +22,7 @@ from ergnn.config.errors import InputError, check_at_least, check_choice
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.cache import Cache, version_of
+from ergnn.engine.hardware import use_threads
 from ergnn.engine.propagation import NormalizedAdjacency
 
 Memory = Literal["nodes", "statistics"]
@@ -197,8 +198,9 @@ class AnalyticHead:
             shape = graph.num_nodes, known.numel()
             scores = self._scores.get([graph, solution], lambda: solution.weight.new_full(shape, torch.nan))
             new = nodes[scores[nodes, 0].isnan()].unique()
-            for some in new.split(SCORED_ROWS):
-                scores[some] = solution.scores(features.rows(some))
+            with use_threads(None, entries=new.numel() * solution.anchors.size(0)):
+                for some in new.split(SCORED_ROWS):
+                    scores[some] = solution.scores(features.rows(some))
         columns = torch.searchsorted(known, classes.contiguous()).clamp(max=known.numel() - 1)
         return torch.where(known[columns] == classes, scores[nodes][:, columns] * solution.temperature, NO_SCORE)
 
@@ -232,7 +234,8 @@ class AnalyticHead:
         candidates = self._candidates_in(graph)
         features = [self._features_of(graph, *each) for each in candidates]
         plain = len(candidates) // len(self._scales_of(graph))
-        found = self.state.solve(features, self.lambdas, self.kernels, plain, self.power)
+        with use_threads(None, entries=self.state.labeled()[0].numel() ** 2):
+            found = self.state.solve(features, self.lambdas, self.kernels, plain, self.power)
         self.solution = None
         if found is not None:
             (chosen, self.scales), best = candidates[found[0]], found[1]

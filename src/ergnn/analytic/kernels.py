@@ -10,10 +10,10 @@ from torch import Tensor
 from ergnn.config.errors import InputError
 
 ROW_BLOCK = 1 << 8
-"""Rows on either side of one product on a CPU."""
+"""Rows of inner products that are turned into a Gaussian at a time, in the cache."""
 
-GPU_BLOCK = 1 << 13
-"""The same on a GPU, where small products take their start only."""
+PRODUCT_ROWS = {"cpu": 1 << 9, "cuda": 1 << 13}
+"""Rows of one product, by device: of few, threads and a GPU take longer to start than to compute."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +63,12 @@ def squares(u: Tensor) -> Tensor:
 def products(u: Tensor, v: Tensor) -> Tensor:
     """Return the inner products of all rows, ``[n, m]``, in float64; for ``u is v``, one triangle is computed."""
     out = torch.empty(u.size(0), v.size(0), dtype=torch.float64, device=u.device)
-    step = GPU_BLOCK if u.is_cuda else ROW_BLOCK
+    step = PRODUCT_ROWS[u.device.type]
     for first in range(0, u.size(0), step):
-        rows = slice(first, first + step)
-        for second in range(0, first + 1 if u is v else v.size(0), step):
-            columns = slice(second, second + step)
-            out[rows, columns] = u[rows] @ v[columns].T
-            if u is v and second < first:
-                out[columns, rows] = out[rows, columns].T
+        rows, stop = slice(first, first + step), min(first + step, v.size(0)) if u is v else v.size(0)
+        out[rows, :stop] = u[rows] @ v[:stop].T
+        if u is v:
+            out[:first, rows] = out[rows, :first].T
     return out
 
 

@@ -31,8 +31,8 @@ DEFAULT_TEMPERATURE = 10.0
 TEMPERATURES = (0.1, 1000.0)
 """Bounds of τ."""
 
-LEAF_ROWS = 1 << 8
-"""Matrices of fewer rows are factorized by LAPACK; rows whose entries of an inverse are computed at a time."""
+LEAF_ROWS = {"cpu": 1 << 8, "cuda": 1 << 12}
+"""Matrices of fewer rows are factorized by LAPACK, by device."""
 
 ROW_BLOCK = 1 << 13
 """Rows to sum at a time."""
@@ -379,7 +379,7 @@ def inverse_factor(matrix: Tensor, lam: float = 0.0) -> Tensor:
     """Return ``L⁻¹`` with ``LLᵀ = matrix + λI``, in place of the matrix; in products, which are fast."""
     matrix.diagonal().add_(lam)
     half = matrix.size(0) // 2
-    if matrix.size(0) < LEAF_ROWS:
+    if matrix.size(0) < LEAF_ROWS[matrix.device.type]:
         lower = torch.linalg.cholesky(matrix)
         one = torch.eye(matrix.size(0), dtype=matrix.dtype, device=matrix.device)
         return matrix.copy_(torch.linalg.solve_triangular(lower, one, upper=False))
@@ -436,10 +436,16 @@ def solve(
             found if lift is None else replace(found, weight=lift.weight(found.weight), kernel=kernel, anchors=anchors)
         )
     square = squares(rows)
-    k = kernel.of_products((gram or all_products)(rows), square, square)
-    lower = factor(k.mul_(targets.root).mul_(targets.root.T), lam)
-    alpha = torch.cholesky_solve(targets.t, lower)
-    inverse = torch.cat([_inverse_diagonal(lower, some) for some in chosen.split(LEAF_ROWS)])
+    k = kernel.of_products((gram or all_products)(rows), square, square).mul_(targets.root).mul_(targets.root.T)
+    order = torch.arange(count, device=labels.device)
+    if chosen.numel() < count:  # the chosen rows last: a corner of L then has their entries of the inverse
+        order = torch.cat([order[~torch.isin(order, chosen)], chosen])
+        k = k[order[:, None], order]
+    lower = factor(k, lam)
+    alpha = torch.empty_like(targets.t)
+    alpha[order] = torch.cholesky_solve(targets.t[order], lower)
+    corner = lower[count - chosen.numel() :, count - chosen.numel() :]
+    inverse = torch.linalg.solve_triangular(corner, torch.eye(len(corner)).to(corner), upper=False).square_().sum(0)
     loo = (targets.t[chosen] - alpha[chosen] / inverse[:, None]) / targets.root[chosen]
     weight = alpha.mul_(targets.root)
     if kernel.s:
@@ -448,15 +454,6 @@ def solve(
     for some, weights in zip(rows.split(ROW_BLOCK), weight.split(ROW_BLOCK), strict=True):
         out.addmm_(some.double().T, weights)
     return _solution(targets, chosen, loo, out, lam)
-
-
-def _inverse_diagonal(lower: Tensor, chosen: Tensor) -> Tensor:
-    """Return some entries of the diagonal of ``(LLᵀ)⁻¹``; the rows of L above the first of them do not matter."""
-    first = int(chosen.min())
-    lower = lower[first:, first:]
-    one = torch.zeros(lower.size(0), chosen.numel(), dtype=torch.float64, device=lower.device)
-    one[chosen - first, torch.arange(chosen.numel(), device=lower.device)] = 1.0
-    return torch.linalg.solve_triangular(lower, one, upper=False).square_().sum(0)
 
 
 def solve_sums(rows: Tensor, targets: Targets, chosen: Tensor, gram: Tensor, sums: Tensor, lam: float) -> RidgeSolution:

@@ -49,7 +49,7 @@ def _run(commands: Any) -> None:
     option(shown, "--latex", "", "print LaTeX tables (booktabs) instead of text")
     option(parser, "--plot", "FILE", "draw the accuracy matrix (.svg; .png or .pdf where rsvg-convert is installed)")
     option(parser, "--store", "DIR|FILE|URL", "store each run, for `ergnn report`; stored runs are not repeated")
-    _threads(parser)
+    _threads(parser, 1)
     option(parser, "--checkpoint", "DIR", "save the state of each seed after each task; resume from saved states")
     option(parser, "--download", "", "download missing data sets (ERGNN_DOWNLOAD=1)")
     option(parser, "--quiet", "", "show no progress bar")
@@ -119,8 +119,9 @@ def _store(parser: Any) -> None:
     option(parser, "--store", "DIR|FILE|URL", text, "results/runs.sqlite")
 
 
-def _threads(parser: Any) -> None:
-    option(parser, "--threads", "N", "use N CPU threads", 1, type=count)
+def _threads(parser: Any, default: int | None = None) -> None:
+    text = "use N CPU threads" + ("" if default else " (default: one, and all for large work)")
+    option(parser, "--threads", "N", text, default, type=count)
 
 
 def _demo(commands: Any) -> None:

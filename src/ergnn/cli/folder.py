@@ -31,7 +31,7 @@ def folder_of(args: argparse.Namespace) -> LearnerFolder:
     from ergnn.engine.hardware import set_threads
 
     warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
-    set_threads(getattr(args, "threads", 1))
+    set_threads(getattr(args, "threads", None))
     return LearnerFolder(args.folder)
 
 

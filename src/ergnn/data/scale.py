@@ -40,9 +40,9 @@ class Scale:
         if not len(present):
             return cls(0.0, 1.0, missing=missing)
         unit = 0.0
-        if len(present) > 2 and _kurtosis(present) > HEAVY_TAIL:
-            middle = float(np.median(np.sort(np.abs(present[present != 0])))) if present.any() else 0.0
-            if middle > 0 and _kurtosis(np.sort(_signed_log(present, middle))) < _kurtosis(present):
+        if len(present) > 2 and (tail := _kurtosis(present)) > HEAVY_TAIL:
+            middle = float(np.median(np.abs(present[present != 0]))) if present.any() else 0.0
+            if middle > 0 and _kurtosis(np.sort(_signed_log(present, middle))) < tail:
                 unit = 2.0 ** round(math.log2(middle))
         moved = np.sort(_signed_log(present, unit)) if unit else present
         deviation = float(moved.std())
@@ -68,4 +68,5 @@ def _kurtosis(values: np.ndarray) -> float:
     deviation = float(values.std())
     if not deviation > ROUNDING * float(np.abs(values).max()):
         return 0.0
-    return float((((values - values.mean()) / deviation) ** 4).mean())
+    square = ((values - values.mean()) / deviation) ** 2
+    return float((square * square).mean())

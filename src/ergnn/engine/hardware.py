@@ -17,9 +17,10 @@ from ergnn.config.errors import InputError
 from ergnn.data.graph import Graph
 
 SMALL_WORK = 10_000_000
-"""Below as many features and edges, one thread is as fast as several, and much faster on a busy machine."""
+"""Below as many entries and edges, one thread is as fast as several, and much faster on a busy machine."""
 
-_threads_are_set: ContextVar[bool] = ContextVar("threads_are_set", default=False)
+_threads: ContextVar[int | None] = ContextVar("threads", default=None)
+"""Threads of large work; None before anything set them."""
 
 
 def find_device(device: torch.device | str) -> torch.device:
@@ -35,34 +36,39 @@ def find_device(device: torch.device | str) -> torch.device:
         raise InputError(f"device {str(device)!r} is unavailable ({reason}); choose cpu") from None
 
 
-def set_threads(count: int) -> None:
-    """Compute on a number of CPU threads from now on, for work of any size."""
-    _threads_are_set.set(True)
-    torch.set_num_threads(count)
+def set_threads(count: int | None) -> None:
+    """Compute on a number of CPU threads from now on; with None on one, and on all for large work."""
+    _threads.set(count or torch.get_num_threads())
+    torch.set_num_threads(count or 1)
 
 
 @contextmanager
-def use_threads(count: int | None, *graphs: Graph) -> Iterator[None]:
+def use_threads(count: int | None, *graphs: Graph, entries: int = 0) -> Iterator[None]:
     """Compute on a number of CPU threads, and restore the process's setting at the end.
 
     Args:
-        count: by default one thread if all graphs are small, otherwise the process's setting, as also inside another
-            such block and after :func:`set_threads`.
+        count: by default one thread for small work, otherwise the process's setting. Inside another such block, and
+            after :func:`set_threads`, small work does not change it.
         graphs: the graphs to learn or predict.
+        entries: size of a matrix that is computed.
     """
-    before = torch.get_num_threads()
+    before, most = torch.get_num_threads(), _threads.get()
     if count is None:
-        stored = sum((graph.x.values() if graph.is_sparse else graph.x).numel() + graph.num_edges for graph in graphs)
-        count = 1 if stored < SMALL_WORK and not _threads_are_set.get() else before
+        entries += sum((graph.x.values() if graph.is_sparse else graph.x).numel() + graph.num_edges for graph in graphs)
+        small = before if most is not None else 1
+        most = most or before
+        count = small if entries < SMALL_WORK else most
     elif count < 1:
         raise InputError(f"threads is {count}; it must be 1 or more")
-    token = _threads_are_set.set(True)
+    else:
+        most = count
+    token = _threads.set(most)
     torch.set_num_threads(count)
     try:
         yield
     finally:
         torch.set_num_threads(before)
-        _threads_are_set.reset(token)
+        _threads.reset(token)
 
 
 @cache

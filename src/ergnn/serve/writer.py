@@ -178,9 +178,9 @@ def main(descriptor: str, root: str, limits_json: str, *plugins: str) -> None:
     os.nice(NICE)
     warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
 
-    import torch
+    from ergnn.engine.hardware import set_threads
 
-    torch.set_num_threads(1)
+    set_threads(None)
     for name in plugins:
         import_plugin(name)
     limits = Limits(**json.loads(limits_json))
