@@ -2,14 +2,16 @@
 
 from dataclasses import replace
 
+import pytest
 import torch
 from torch import Tensor
 
 from ergnn.data import Graph
+from ergnn.engine import outputs
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.cache import Cache, version_of
 from ergnn.engine.features import sparse_x
-from ergnn.engine.outputs import layerwise_embed
+from ergnn.engine.outputs import embed
 from ergnn.nn.backbones import BACKBONES
 
 
@@ -85,19 +87,20 @@ def test_every_edit_of_a_graph_changes_its_version() -> None:
         assert version_of(each) != before
 
 
-def test_adjacency_sparse_features_and_embeddings_notice_edits_in_place() -> None:
+def test_adjacency_sparse_features_and_embeddings_notice_edits_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outputs, "FIELD_EDGES", -1)
     graph, model = make_graph(), BACKBONES.create("gcn", in_channels=30, out_channels=2)
     nodes = torch.arange(6)
     assert adjacency_of(graph) is adjacency_of(replace(graph, name="same edges"))
     for edited in (graph.x, graph.edge_index, model.convs[0].bias):
-        first = layerwise_embed(model, graph, nodes)
-        assert torch.equal(layerwise_embed(model, graph, nodes), first)
+        first = embed(model, graph, nodes)
+        assert torch.equal(embed(model, graph, nodes), first)
         with torch.no_grad():
             edited.copy_(edited.flip(0) if edited.dim() < 2 or edited.size(0) != 2 else edited.flip(1) // 2)
             edited.add_(0.25 if edited.dim() == 1 else 0)
         fresh = Graph(graph.x.clone(), graph.edge_index.clone(), graph.y)
-        assert torch.equal(layerwise_embed(model, graph, nodes), layerwise_embed(model, fresh, nodes))
-        assert not torch.equal(layerwise_embed(model, graph, nodes), first)
+        assert torch.equal(embed(model, graph, nodes), embed(model, fresh, nodes))
+        assert not torch.equal(embed(model, graph, nodes), first)
         assert adjacency_of(graph).col.tolist() == adjacency_of(fresh).col.tolist()
         sparse = sparse_x(graph)
         assert torch.equal(sparse.to_dense(), graph.x)

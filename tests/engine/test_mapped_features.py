@@ -17,7 +17,7 @@ from ergnn.data import Graph
 from ergnn.data.csr import mapped
 from ergnn.nn.backbones.convolutional import GAT
 from ergnn.nn.examples import Examples
-from ergnn.engine.outputs import layerwise_logits
+from ergnn.engine.outputs import logits_of
 from ergnn.engine.objective import make_objective
 from ergnn.engine.sampling import Sampling
 
@@ -63,7 +63,7 @@ for step in range(5):
 assert all(bool(torch.isfinite(value.grad).all()) for value in params.values())
 assert float(params["convs.0.lin.weight"].grad.abs().max()) > 0
 
-scores = layerwise_logits(model, graph, nodes[:500], torch.zeros(500, 1).long())
+scores = logits_of(model, graph, nodes[:500], torch.zeros(500, 1).long())
 x = torch.from_numpy(np.fromfile(path, dtype=np.float32, count=2_500 * F, offset=start).reshape(-1, F))
 within = torch.arange(100, 400)  # nodes whose field lies in the first 2,500 rows
 edges = torch.cat([torch.stack([ring[:2_500] + d, ring[:2_500]]) for d in (-8, -4, 4, 8)], 1)

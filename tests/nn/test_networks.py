@@ -14,7 +14,7 @@ from ergnn.engine import adjacency, outputs
 from ergnn.engine.curvature import gauss_newton_product, gradient
 from ergnn.engine.dropout import dropout_keys
 from ergnn.engine.objective import FieldObjective, make_objective
-from ergnn.engine.outputs import layerwise_logits
+from ergnn.engine.outputs import logits_of
 from ergnn.engine.sampling import Sampling
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
@@ -78,18 +78,17 @@ def test_the_network_of_luo_et_al() -> None:
 def test_scores_and_gradients_equal_those_on_the_whole_graph(
     name: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On receptive fields, layer by layer, with a fan-out of all neighbors, and on the lists of a large graph."""
+    """On receptive fields, with a fan-out of all neighbors, and on the lists of a large graph."""
     model, sparse = network(name, **options), options.get("layers") == 2
     graph = random_graph(directed=True, self_loops=True, isolated=2, dtype=torch.float64, sparse=sparse)
     examples = some_examples(graph)
     wanted, slopes = reference_logits(model, examples), reference_gradient(model, examples)
-    monkeypatch.setattr(outputs, "ROWS", 5)
-    found = layerwise_logits(model, graph, examples.nodes, examples.heads)
-    assert_near(found, wanted.detach())
     fields = [make_objective([model], [examples]), make_objective([model], [examples], sampling=all_neighbors(model))]
     monkeypatch.setattr(adjacency, "LINKED_FROM", 1)
     fields.append(make_objective([model], [examples]))
     assert [objective.linked for objective in fields] == [False, False, model.num_hops > 0]
+    monkeypatch.setattr(outputs, "FIELD_EDGES", -1)
+    assert_near(logits_of(model, graph, examples.nodes, examples.heads), wanted.detach())
     for objective in fields:
         params = {key: value.requires_grad_() for key, value in objective.parameters().items()}
         assert_near(objective.logits(params), wanted)

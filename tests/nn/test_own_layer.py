@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ergnn.data import Graph
-from ergnn.engine import adjacency
+from ergnn.engine import adjacency, outputs
 from ergnn.engine.objective import FieldObjective, make_objective
-from ergnn.engine.outputs import layerwise_logits
 from ergnn.engine.sampling import Sampling
 from ergnn.folder import LearnerFolder
 from ergnn.folder.settings import Settings
@@ -41,6 +40,7 @@ def _registered() -> Iterator[None]:
 def _size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "large":
         monkeypatch.setattr(adjacency, "LINKED_FROM", 0)
+        monkeypatch.setattr(outputs, "FIELD_EDGES", -1)
 
 
 @pytest.mark.usefixtures("_size")
@@ -54,7 +54,7 @@ def test_its_scores_on_fields_equal_dense_matrices() -> None:
         objective = FieldObjective([model], [examples])
         expected = reference_logits(model, examples)
         assert_near(objective.logits(objective.parameters()), expected)
-        assert_near(layerwise_logits(model, graph, examples.nodes, examples.heads), expected)
+        assert_near(outputs.logits_of(model, graph, examples.nodes, examples.heads), expected)
         sampled = make_objective([model], [examples], sampling=Sampling((10_000,) * model.num_hops))
         assert_near(sampled.logits(sampled.parameters()), expected)
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ergnn.engine.features import DroppedFeatures, InputFeatures, SparseFeatures
+from ergnn.engine.features import DroppedFeatures, InputFeatures, SparseFeatures, StoredFeatures
 from ergnn.engine.kernels import runs_on_triton
 
 _M0, _M1, _M2 = 0x9E3779B9 - 2**32, 0x7FEB352D, 0x846CA68B - 2**32
@@ -121,6 +121,9 @@ class DropoutStream:
 
     def input(self, h: InputFeatures, p: float, block: Any, is_first: bool) -> InputFeatures | DroppedFeatures:
         """Apply dropout to the input of a layer: activations or, for the first layer, features."""
+        if self.keys is None:
+            return h
+        assert not isinstance(h, StoredFeatures)
         value = h.value if isinstance(h, SparseFeatures) else h
         if is_first and block.src_position is not None and runs_on_triton(value):
             key = self.key(p)

@@ -19,7 +19,9 @@ from ergnn.engine.cache import Cache
 from ergnn.engine.slots import SlotRows, model_positions
 
 LARGE = 1 << 28
-"""Dense features with more entries are not converted, since they may be a memory-mapped file."""
+"""Dense features with more entries are not converted or copied, since they may be a memory-mapped file."""
+ROWS = 8192
+"""Number of rows per chunk of a product with stored features."""
 
 
 class SparsePattern:
@@ -90,7 +92,22 @@ class SparseFeatures:
         return pattern, self.value[order], self.position[order]
 
 
-InputFeatures = Tensor | SparseFeatures
+@dataclass(frozen=True, eq=False)
+class StoredFeatures:
+    """Rows of dense features, perhaps of a memory-mapped file, that are read while they are multiplied.
+
+    Without gradients only, which would keep what was read.
+    """
+
+    x: Tensor
+    nodes: Tensor
+
+    def project(self, weight: Tensor, rows: SlotRows) -> Tensor:
+        """Compute ``X W`` for the features of one model; ``weight`` is ``[1, features, out]``."""
+        return torch.cat([self.x[chunk].to(weight.dtype) @ weight[0] for chunk in self.nodes.split(ROWS)])
+
+
+InputFeatures = Tensor | SparseFeatures | StoredFeatures
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +160,8 @@ def features_of(
         whole = nodes.numel() == graph.num_nodes and torch.equal(
             nodes, torch.arange(nodes.numel(), device=nodes.device)
         )
+        if not whole and models == 1 and nodes.numel() * graph.num_features > LARGE and not torch.is_grad_enabled():
+            return StoredFeatures(graph.x, nodes)
         return (graph.x if whole else graph.x[nodes]).to(dtype)
     count, row, entry = row_entries(x.crow_indices(), nodes)
     rowptr, col, width = torch.cat([count.new_zeros(1), count.cumsum(0)]), x.col_indices()[entry], graph.num_features

@@ -1,13 +1,13 @@
-"""Embeddings and scores of trained models, in evaluation mode: on fields, of several models in one pass, or by layers.
+"""Embeddings and scores of trained models, in evaluation mode, on fields: chunk by chunk, or of several models at once.
 
-Computing each chunk of many nodes on its own receptive field would recompute the same rows in many chunks. Layer-wise
-inference computes each layer once for all required nodes: it multiplies all rows by the layer's matrix (``Z = H W``,
-short rows), then sums over neighbors in chunks of rows. Memory is limited to ``Z`` and the edges of one chunk.
+On a CPU, many nodes of a large graph have one field instead of one per chunk, since the fields of chunks overlap. The
+encoder's output for all nodes is then cached.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,48 +15,46 @@ from torch import Tensor, nn
 
 from ergnn.config.errors import InputError
 from ergnn.data.graph import Graph
-from ergnn.engine.adjacency import Adjacency, adjacency_of
-from ergnn.engine.blocks import make_block
+from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.cache import Cache
 from ergnn.engine.dropout import DropoutStream
 from ergnn.engine.field import make_field
-from ergnn.engine.losses import MASKED, PlainModel
-from ergnn.engine.objective import FieldObjective, encode, encoder_parameters, make_objective, transposed
-from ergnn.engine.propagation import ALL_CACHED, MAX_CACHED, propagate
+from ergnn.engine.losses import PlainModel
+from ergnn.engine.objective import FieldObjective, encode, encoder_parameters, make_objective
+from ergnn.engine.propagation import ALL_CACHED, MAX_CACHED
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
-from ergnn.nn.layers import form_of
 
 CHUNK = 8192
 """Number of nodes whose receptive fields are joined."""
 FIELD_EDGES = 1 << 21
-"""Maximum number of edges of a field; nodes with a larger field are scored layer by layer."""
-ROWS = 8192
-"""Number of rows per chunk of a product."""
+"""Minimum number of edges of a large field, that of all nodes to score instead of one per chunk."""
 
-Lookup = Callable[[Tensor], Tensor]
-"""A function that returns rows by node id."""
+_ENCODED: Cache[Tensor] = Cache(ALL_CACHED, Tensor.numel)
+"""The encoder's output for all nodes: after a task, the nodes of all tasks so far are scored one after another."""
 
 
+@torch.no_grad()
 def logits_of(model: nn.Module, graph: Graph, nodes: Tensor, heads: Tensor) -> Tensor:
     """Compute the scores ``[n, outputs]`` of nodes by their ``heads`` (``[n, r]``)."""
-    if isinstance(model, Backbone) and prefers_layers(model, graph, nodes):
-        return layerwise_logits(model, graph, nodes, heads)
+    size = CHUNK
+    if isinstance(model, Backbone) and has_large_field(model, graph, nodes):
+        size, encoded = nodes.numel(), _encoded(model, graph, nodes)
+        if encoded is not None:
+            model, graph = _output_layers(model), replace(graph, x=encoded)
     chunks = []
-    for chunk, scored_by in zip(nodes.split(CHUNK), heads.split(CHUNK), strict=True):
+    for chunk, scored_by in zip(nodes.split(size), heads.split(size), strict=True):
         unused = torch.zeros_like(chunk)
         objective = make_objective([model], [Examples(graph, chunk, scored_by, unused, unused.float())])
-        with torch.no_grad():
-            chunks.append(objective.logits(objective.parameters()))
+        chunks.append(objective.logits(objective.parameters()))
     return torch.cat(chunks)
 
 
 def embed(model: nn.Module, graph: Graph, nodes: Tensor) -> Tensor:
     """Compute the input of the output layer at ``nodes``, ``[n, embedding_size]``."""
     if isinstance(model, Backbone) and model.runs_on_fields:
-        if prefers_layers(model, graph, nodes):
-            return layerwise_embed(model, graph, nodes)
-        return embed_together([model], graph, [nodes])[0]
+        encoded = _encoded(model, graph, nodes) if has_large_field(model, graph, nodes) else None
+        return embed_together([model], graph, [nodes])[0] if encoded is None else encoded[nodes]
     module: Any = model.module if isinstance(model, PlainModel) else model
     if not hasattr(module, "embed"):
         raise InputError(f"{type(module).__name__} has no embed(x, adj); selectors in embedding space need one")
@@ -67,12 +65,12 @@ def embed(model: nn.Module, graph: Graph, nodes: Tensor) -> Tensor:
     return rows
 
 
+@torch.no_grad()
 def embed_together(models: Sequence[Backbone], graph: Graph, nodes: Sequence[Tensor]) -> list[Tensor]:
     """Compute :func:`embed` for several models of the same architecture, each at its own nodes, in one pass."""
     sizes = [of_model.numel() for of_model in nodes]
     field = make_field(models[0], graph, torch.cat(list(nodes)), sizes=sizes)
-    with torch.no_grad():
-        return list(encode(models[0], encoder_parameters(models), field, DropoutStream(None)).split(sizes))
+    return list(encode(models[0], encoder_parameters(models), field, DropoutStream(None)).split(sizes))
 
 
 def logits_together(models: Sequence[Backbone], examples: Sequence[Examples], joined: bool) -> Iterator[Tensor]:
@@ -95,11 +93,8 @@ def logits_together(models: Sequence[Backbone], examples: Sequence[Examples], jo
             yield from objective.logits(objective.parameters()).split([len(of_model) for of_model in nodes])
 
 
-def prefers_layers(model: nn.Module, graph: Graph, nodes: Tensor) -> bool:
-    """Return whether the field of ``nodes`` is estimated to have more than :data:`FIELD_EDGES` edges.
-
-    The result is False on a GPU, whose kernels support large fields.
-    """
+def has_large_field(model: nn.Module, graph: Graph, nodes: Tensor) -> bool:
+    """Return whether the field of ``nodes`` is estimated to have more than :data:`FIELD_EDGES` edges; not on a GPU."""
     if graph.num_edges <= FIELD_EDGES or graph.x.is_cuda or not isinstance(model, Backbone) or not model.runs_on_fields:
         return False
     edges, total = int(adjacency_of(graph).degrees(nodes).sum()), 0
@@ -109,79 +104,19 @@ def prefers_layers(model: nn.Module, graph: Graph, nodes: Tensor) -> bool:
     return total > FIELD_EDGES
 
 
-@torch.no_grad()
-def layerwise_embed(model: Backbone, graph: Graph, nodes: Tensor) -> Tensor:
-    """Compute the input of the output layer at ``nodes`` layer by layer; see :func:`embed`."""
-    return _encoder(model, graph, nodes)(nodes)
-
-
-@torch.no_grad()
-def layerwise_logits(model: Backbone, graph: Graph, nodes: Tensor, heads: Tensor) -> Tensor:
-    """Compute the scores ``[n, outputs]`` of nodes by their ``heads`` (``[n, r]``), as :class:`FieldObjective` does."""
-    adj, form, wanted = adjacency_of(graph), form_of(model.heads[0]), torch.unique(nodes)
-    needed = adj.neighborhood(wanted) if form.aggregation is not None else wanted
-    embedded, used = _encoder(model, graph, needed), torch.unique(heads).tolist()
-    width = max(model.head_widths[head] for head in used)
-    out = torch.full((*heads.shape, width), MASKED, dtype=model.dtype, device=nodes.device)
-    for head in used:
-        row, position = (heads == head).nonzero().unbind(1)
-        scored = torch.unique(nodes[row])
-        scores = _layer(model.heads[head], adj, embedded, needed, scored)
-        out[row, position, : scores.size(1)] = scores[torch.searchsorted(scored, nodes[row])]
-    return out.flatten(1)
-
-
-_ENCODED: Cache[Tensor] = Cache(ALL_CACHED, Tensor.numel)
-"""The encoder's output for all nodes: after a task, the nodes of all tasks so far are scored one after another."""
-
-
-def _encoder(model: Backbone, graph: Graph, nodes: Tensor) -> Lookup:
-    """Return the encoder's output for ``nodes``, from the cache if possible."""
-    n, everything = graph.num_nodes, torch.arange(graph.num_nodes, device=nodes.device)
-    sources, depth = [model, graph.x, graph.edge_index, *model.convs.parameters()], len(model.learned_layers)
-    value = _ENCODED.find(sources, model.dtype)
-    if value is None:
-        reads_neighbors = model.propagated_hops or any(form_of(conv).aggregation for conv in model.learned_layers)
-        needed = adjacency_of(graph).neighborhood(nodes) if reads_neighbors else nodes
-        if 2 * needed.numel() < n or n * model.embedding_size > MAX_CACHED:
-            return _compute(model, graph, torch.unique(nodes), depth)
-        value = _compute(model, graph, everything, depth)(everything)
+def _encoded(model: Backbone, graph: Graph, nodes: Tensor) -> Tensor | None:
+    """Return the encoder's output for all nodes; None if it is not cached, and too large or mostly not needed."""
+    n, sources = graph.num_nodes, [model, graph.x, graph.edge_index, *model.convs.parameters()]
+    value: Tensor | None = _ENCODED.find(sources, model.dtype)
+    fits = len(model.convs) > 0 and n * model.embedding_size <= MAX_CACHED
+    if value is None and fits and 2 * adjacency_of(graph).neighborhood(nodes).numel() >= n:
+        value = embed_together([model], graph, [torch.arange(n)])[0]
         _ENCODED.store(sources, value, model.dtype)
-    return _lookup(everything, value)
+    return value
 
 
-def _compute(model: Backbone, graph: Graph, nodes: Tensor, depth: int) -> Lookup:
-    """Compute the output of the first ``depth`` layers with parameters for ``nodes``, in ascending order."""
-    if depth == 0 and model.propagated_hops:
-        return _lookup(nodes, propagate(graph, model.propagated_hops, nodes=nodes, dtype=model.dtype))
-    if depth == 0:
-        return lambda read: graph.rows(read).to(model.dtype)
-    adj, conv = adjacency_of(graph), model.learned_layers[depth - 1]
-    inputs = nodes if form_of(conv).aggregation is None else adj.neighborhood(nodes)
-    rows = _compute(model, graph, inputs, depth - 1)
-    return _lookup(nodes, model.activation(_layer(conv, adj, rows, inputs, nodes)))
-
-
-def _layer(conv: nn.Module, adj: Adjacency, rows: Lookup, inputs: Tensor, outputs: Tensor) -> Tensor:
-    """Compute the rows of nodes ``outputs`` of one layer from the rows of nodes ``inputs``.
-
-    All projections of the layer are one matrix that rows are multiplied by first; the layer's own matrices then select
-    columns of the product.
-    """
-    params = {name: transposed(value.detach()).unsqueeze(0) for name, value in conv.named_parameters()}
-    form, drop, out = form_of(conv), DropoutStream(None), []
-    weight = torch.cat([params[name][0] for name in form.projections], dim=1)
-    select = torch.eye(weight.size(1), dtype=weight.dtype, device=weight.device)
-    columns = select.split([params[name].size(2) for name in form.projections], dim=1)
-    params |= {name: value.unsqueeze(0) for name, value in zip(form.projections, columns, strict=True)}
-    z = torch.cat([rows(chunk) @ weight for chunk in inputs.split(ROWS)])
-    projected = _lookup(inputs, z)
-    for chunk in (outputs[nodes] for nodes in adj.chunks(outputs)):
-        block, source = make_block(adj, form.aggregation, chunk, torch.zeros_like(chunk), 1, z.dtype)
-        out.append(form.forward(conv, params, projected(source), block, drop))
-    return torch.cat(out)
-
-
-def _lookup(nodes: Tensor, value: Tensor) -> Lookup:
-    """Return a function that looks up rows of ``value`` by node id; ``nodes`` are ascending."""
-    return lambda wanted: value[torch.searchsorted(nodes, wanted)]
+def _output_layers(model: Backbone) -> Backbone:
+    """Return the output layers as a model of embeddings."""
+    layers = Backbone(None, [], model.activation, 0.0, model.embedding_size)
+    layers.heads, layers.head_widths = model.heads, model.head_widths
+    return layers

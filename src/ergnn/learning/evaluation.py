@@ -17,7 +17,7 @@ from ergnn.data.stream import Task, TaskStream
 from ergnn.engine.hardware import use_threads
 from ergnn.engine.losses import PlainModel
 from ergnn.engine.objective import architecture
-from ergnn.engine.outputs import CHUNK, logits_together, prefers_layers
+from ergnn.engine.outputs import CHUNK, has_large_field, logits_together
 from ergnn.learning.callbacks import SPLITS, Callback
 from ergnn.learning.learner import Learner
 from ergnn.learning.metrics import AccuracyMatrix, accuracy, roc_auc
@@ -147,7 +147,7 @@ def _networks(learner: Learner, tasks: Sequence[Task], split: str) -> list[tuple
         if not isinstance(network, NetworkScorer) or network.graph is not graph or architecture(network.model) is None:
             continue
         joined = _joins_tasks(graph)
-        if joined or not (nodes.numel() > CHUNK or prefers_layers(network.model, graph, nodes)):
+        if joined or not (nodes.numel() > CHUNK or has_large_field(network.model, graph, nodes)):
             key = id(network.model), id(graph), None if joined else task.id
             networks.setdefault(key, (network, []))[1].append(task)
     return list(networks.values())

@@ -23,13 +23,14 @@ from ergnn.data.stream import Task
 from ergnn.engine.cache import Cache
 from ergnn.engine.hardware import find_device, use_threads
 from ergnn.engine.losses import PlainModel
-from ergnn.engine.outputs import CHUNK, logits_of, prefers_layers
+from ergnn.engine.outputs import CHUNK, logits_of
 from ergnn.learning.callbacks import SPLITS, Callback
 from ergnn.learning.metrics import accuracy
 from ergnn.learning.observing import observe_together
 from ergnn.learning.resolve import make_method, make_training, resolve
 from ergnn.learning.saving import read_learner, save_learner
 from ergnn.methods import Method
+from ergnn.methods.base import NetworkScorer
 from ergnn.nn.backbones import BACKBONES
 from ergnn.nn.examples import Examples
 from ergnn.nn.heads import HeadPolicy
@@ -139,8 +140,7 @@ class Learner:
         if not nodes.numel():
             return torch.empty(0, classes.numel(), device=self.device)
         scorer = self.method.scorer(self, graph, task)
-        by_layers = self.model is not None and prefers_layers(self.model, graph, nodes)
-        chunks = [nodes] if by_layers else nodes.split(CHUNK)
+        chunks = [nodes] if isinstance(scorer, NetworkScorer) else nodes.split(CHUNK)
         with use_threads(self.threads, graph):
             return torch.cat([torch.softmax(scorer(chunk), dim=1) for chunk in chunks])
 

@@ -2,8 +2,8 @@
 
 A :class:`LayerForm` defines how a layer weights neighbors, which of its settings are supported, and what it computes on
 a *block*, the edges from the layer's input rows to its output rows. This is sufficient to run a layer on exact and
-sampled receptive fields, layer by layer, on large graphs, and for many stacked models. Layers without a form, and
-subclasses of layers with a form, run their own ``forward`` on the whole graph.
+sampled receptive fields, on large graphs, and for many stacked models. Layers without a form, and subclasses of layers
+with a form, run their own ``forward`` on the whole graph.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class LayerForm(ABC):
     Attributes:
         aggregation: weights of neighbors; None for layers without neighbors.
         projections: names of all matrices that :meth:`forward` multiplies its input by. It must do so with
-            ``block.project`` before any other operation, since layer-wise inference multiplies all rows first.
+            ``block.project`` before any other operation, as features may be sparse, or read while multiplied.
     """
 
     aggregation: Aggregation | None
