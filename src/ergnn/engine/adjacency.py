@@ -66,16 +66,18 @@ class Adjacency:
             return None
         target = targets(self.rowptr)
         other = self.col != target
-        adjacency = Adjacency(torch.stack([self.col[other].long(), target[other]]), self.num_nodes)
+        edges = CsrEdges(pointers(target[other], self.num_nodes), self.col[other])
+        adjacency = Adjacency(edges, self.num_nodes)
         adjacency._loop_free = None
         return adjacency
 
     def links(self, loops: bool) -> Links:
         """Return all edges in the format of the kernels; with ``loops``, every node has exactly one self-loop."""
-        if loops not in self._links:
-            col = self.links(False).col if loops else self.col.int()
-            self._links[loops] = Links(self.rowptr, col, self.num_nodes, loops, self.undirected)
-        return self._links[loops]
+        lists = self.without_loops() if loops else self
+        if loops not in lists._links:
+            col = lists.links(False).col if loops else self.col.int()
+            lists._links[loops] = Links(lists.rowptr, col, self.num_nodes, loops, lists.undirected)
+        return lists._links[loops]
 
     def incoming(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Return the edges into ``nodes``: the position in ``nodes`` (ascending) and the source node of each."""

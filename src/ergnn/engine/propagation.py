@@ -15,7 +15,7 @@ from ergnn.engine.adjacency import adjacency_of, merge_loops
 from ergnn.engine.blocks import LinkedBlock, make_block, make_linked_block
 from ergnn.engine.cache import Cache
 from ergnn.engine.features import SparsePattern, spmm
-from ergnn.nn.layers import SYMMETRIC, inverse_root
+from ergnn.nn.layers import SYMMETRIC
 
 MATRIX_EDGES = 1 << 22
 """Maximum number of edges of a graph that is stored as a sparse matrix on a CPU."""
@@ -45,7 +45,7 @@ class NormalizedAdjacency:
             self._block = make_linked_block(self.adj, SYMMETRIC, nodes, torch.zeros_like(nodes), 1, torch.float64)[0]
             return
         row, col, weight = _entries(graph, edge_weight)
-        scale = inverse_root(weight.new_zeros(n).index_add_(0, row, weight))
+        scale = weight.new_zeros(n).index_add_(0, row, weight).rsqrt()
         self._pattern = SparsePattern(pointers(row, n).int(), col.int(), (n, n))  # products use 32-bit indices
         self._weights = {torch.float64: scale[col] * weight * scale[row]}
 
@@ -135,10 +135,6 @@ def _rows(graph: Graph, hops: int, nodes: Tensor, dtype: torch.dtype) -> Tensor:
     if hops == 0:
         return graph.rows(nodes).to(dtype)
     adj = adjacency_of(graph)
-    inputs = adj.neighborhood(nodes)
-    x = _rows(graph, hops - 1, inputs, dtype)
-    out = [x.new_empty(0, x.size(1))]
-    for chunk in (nodes[rows] for rows in adj.chunks(nodes)):
-        block, source = make_block(adj, SYMMETRIC, chunk, torch.zeros_like(chunk), 1, dtype)
-        out.append(block.aggregate(x[torch.searchsorted(inputs, source)]))
-    return torch.cat(out)
+    build = make_linked_block if adj.is_large else make_block
+    block, sources = build(adj, SYMMETRIC, nodes, torch.zeros_like(nodes), 1, dtype)
+    return block.aggregate(_rows(graph, hops - 1, sources, dtype))

@@ -36,13 +36,9 @@ class Aggregation:
     target: Callable[[Tensor], Tensor] | None = None
 
 
-def inverse_root(degree: Tensor) -> Tensor:
-    """Compute ``d^-½``, the factor of each end of an edge in ``S = D̃^-½ (A + I) D̃^-½`` of GCN and SGC."""
-    return degree.rsqrt()
-
-
 ATTENTION = Aggregation(self_loops=True)
-SYMMETRIC = Aggregation(self_loops=True, source=inverse_root, target=inverse_root)
+SYMMETRIC = Aggregation(self_loops=True, source=torch.rsqrt, target=torch.rsqrt)
+"""``S = D̃^-½ (A + I) D̃^-½`` of GCN and SGC."""
 MEAN = Aggregation(target=lambda degree: degree.clamp(min=1).reciprocal())
 SUM = Aggregation()
 

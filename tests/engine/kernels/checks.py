@@ -53,7 +53,6 @@ def check_sums(name: str, width: int, dtype: torch.dtype, device: str, tolerance
     target, source = edges_of(links)
     matrix = torch.zeros(links.targets, links.sources, dtype=torch.float64, device=device)
     matrix.index_put_((target, source), matrix.new_ones(target.numel()), accumulate=True)
-    assert links.degree.tolist() == matrix.sum(1).tolist()
     generator = torch.Generator().manual_seed(width)
     h = torch.randn(links.sources, width, generator=generator, dtype=torch.float64).to(device)
     weight = torch.randn(links.targets, width, generator=generator, dtype=torch.float64).to(device)

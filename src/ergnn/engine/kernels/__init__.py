@@ -62,8 +62,7 @@ class Links:
         rowptr: ``[targets + 1]``, int64.
         col: ``[links]``, int32.
         sources: number of source rows.
-        loops: whether each row has exactly one self-loop: self-loops in ``col`` are skipped, and one is added. For
-            square matrices only.
+        loops: whether each row has one self-loop, which is not in ``col``. For square matrices only.
         undirected: whether the matrix is symmetric.
     """
 
@@ -104,24 +103,6 @@ class Links:
     def longest(self) -> int:
         """The largest number of entries of a row."""
         return int(self.rowptr.diff().max()) if self.targets else 0
-
-    @cached_property
-    def degree(self) -> Tensor:
-        """The number of source rows of each target row, ``[targets]``."""
-        size = self.rowptr.diff()
-        if not self.loops:
-            return size
-        rows, count = self.self_loops
-        return (size + 1).index_add_(0, rows, -count)
-
-    @cached_property
-    def self_loops(self) -> tuple[Tensor, Tensor]:
-        """The rows with self-loops in ``col``, and their number of self-loops."""
-        rows = [self.rowptr[:0]]
-        for row, stop, first, last in row_chunks(self.rowptr):
-            target = targets(self.rowptr[row : stop + 1]).add_(row)
-            rows.append(target[self.col[first:last] == target])
-        return torch.unique_consecutive(torch.cat(rows), return_counts=True)
 
     @cached_property
     def segments(self) -> Segments:
@@ -176,8 +157,4 @@ def _plain(h: Tensor, links: Links) -> Tensor:
         shape = (stop - row, links.sources)
         matrix = torch.sparse_csr_tensor(start, col, h.new_ones(last - first), shape, check_invariants=False)
         out[row:stop] = matrix @ h
-    if links.loops:
-        out += h
-        looped, count = links.self_loops
-        out.index_add_(0, looped, h[looped] * -count.to(h.dtype).unsqueeze(1))
-    return out
+    return out.add_(h) if links.loops else out

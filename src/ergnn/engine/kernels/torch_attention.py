@@ -35,8 +35,7 @@ def _edges(links: Links) -> Iterator[tuple[slice, Tensor, Tensor]]:
         target, source = targets(links.rowptr[row : stop + 1]), links.col[first:last].long()
         if links.loops:
             loop = torch.arange(stop - row, device=source.device)
-            other = source != target + row
-            target, source = torch.cat([target[other], loop]), torch.cat([source[other], loop + row])
+            target, source = torch.cat([target, loop]), torch.cat([source, loop + row])
         yield slice(row, stop), target, source
 
 
