@@ -13,6 +13,7 @@ from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency
 from ergnn.analytic.inputs import Sketch
 from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.data import Graph
+from ergnn.engine.hardware import use_threads
 from graphs import graphs, random_graph, sparse_x
 
 MAPS = ("ppr", "hops")
@@ -37,6 +38,19 @@ def test_rows_and_scores_are_those_of_dense_matrices(graph: Graph, name: str, sp
     np.testing.assert_allclose(features.rows(few).numpy(), expected[few.numpy()], atol=1e-10)
     weight = torch.randn(features.width, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     np.testing.assert_allclose(features.scores(weight).numpy(), expected @ weight.numpy(), atol=1e-9)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_blocks_of_columns_on_two_threads_give_the_same_rows(sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ergnn.analytic.features.CACHE_BYTES", 0)
+    monkeypatch.setattr("ergnn.analytic.features.CACHE_COLUMNS", 1)
+    graph = sparse_x(random_graph()) if sparse else random_graph()
+    for nodes in (torch.arange(graph.num_nodes), torch.arange(0, 2)):
+        rows = []
+        for count in (1, 2):
+            with use_threads(count):
+                rows.append(make(graph, "hops").rows(nodes))
+        assert torch.equal(*rows)
 
 
 @given(graph=graphs(), seed=st.integers(0, 99))

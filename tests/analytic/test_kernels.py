@@ -11,7 +11,7 @@ from ergnn.config.errors import InputError
 
 @pytest.mark.parametrize("s", [0.0, 0.7, 2.0])
 def test_kernels_equal_explicit_loops(s: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "ROW_BLOCK", 3)
+    monkeypatch.setitem(kernels.ROW_BLOCK, "cpu", 3)
     generator = torch.Generator().manual_seed(0)
     u, v = (torch.randn(n, 4, dtype=torch.float64, generator=generator) for n in (8, 5))
     for one, two in ((u, v), (u, u), (v, u)):

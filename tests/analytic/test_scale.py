@@ -151,7 +151,7 @@ def test_no_tensor_is_as_large_as_the_features_or_the_edges(
     graph = Graph.from_csr(*parts, y, undirected=False)
     split = Split(torch.arange(0, n, 64), torch.arange(0), torch.arange(1, n, 16))
     task = TaskStream.from_classes(graph, split=split)[0]
-    learner = Learner(method="analytic", head="growing", feature_map=feature_map, kernel="linear")
+    learner = Learner(method="analytic", head="growing", feature_map=feature_map, kernel="linear", lam=0.3)
     with Allocations() as seen:
         learner.observe(task)
         accuracy = learner.evaluate(task)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
+from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ergnn.analytic.inputs import ROW_BLOCK, Inputs
 from ergnn.analytic.maps import FeatureMap
 from ergnn.engine.distributed import Ranks, sum_over_ranks
+from ergnn.engine.hardware import use_threads
 from ergnn.engine.propagation import NormalizedAdjacency
+
+T = TypeVar("T")
 
 CONSTANT = 0.3
 """Appended to each row of φ: an intercept, which is penalized like other weights."""
@@ -148,26 +154,43 @@ class Features:
         if ranks is not None:
             start, stop = stop * ranks.rank // ranks.size, stop * (ranks.rank + 1) // ranks.size
         step = self._step(self.inputs.width)
-        for first in range(start, stop, step):
-            last = min(first + step, stop)
+
+        def propagate(first: int) -> Tensor:
+            last, squares = min(first + step, stop), torch.empty_like(total)
             for k, block in enumerate(self.feature_map.blocks(self.operator, self.inputs.columns(first, last))):
-                total[:, k] += torch.linalg.vector_norm(block, dim=1).square_()
+                squares[:, k] = torch.linalg.vector_norm(block, dim=1).square_()
                 if kept is not None:
                     kept[:, k, first:last] = block
                 elif z is not None:
                     z[:, k, first:last] = block[nodes]
+            return squares
+
+        for squares in self._for_each(propagate, range(start, stop, step)):
+            total += squares
         if ranks is not None and z is not None:
             sum_over_ranks(z, total)
         self._norms, self._kept = length(total.sqrt_(), self.added), kept
 
     def _from_nodes(self, nodes: Tensor, z: Tensor) -> None:
-        transposed = self.operator.T
-        for part, rows in zip(*(each.split(self._step(nodes.numel())) for each in (nodes, z)), strict=True):
-            shape = (self.inputs.num_nodes, part.numel())
-            one = torch.zeros(shape, dtype=self.inputs.dtype, device=nodes.device)
-            one[part, torch.arange(part.numel(), device=nodes.device)] = 1.0
+        transposed, step = self.operator.T, self._step(nodes.numel())
+
+        def propagate(first: int) -> None:
+            some, rows = nodes[first : first + step], z[first : first + step]
+            one = torch.zeros(self.inputs.num_nodes, some.numel(), dtype=self.inputs.dtype, device=nodes.device)
+            one[some, torch.arange(some.numel(), device=nodes.device)] = 1.0
             for k, block in enumerate(self.feature_map.blocks(transposed, one)):
                 rows[:, k] = self.inputs.t_matmul(block).T
+
+        list(self._for_each(propagate, range(0, nodes.numel(), step)))
+
+    def _for_each(self, work: Callable[[int], T], blocks: Iterable[int]) -> Iterator[T]:
+        """Yield the results of ``work`` on blocks of columns; on a CPU, each thread takes a block of its own."""
+        count = torch.get_num_threads() if self.operator.device.type == "cpu" else 1
+        if count == 1:
+            yield from map(work, blocks)
+            return
+        with use_threads(1), ThreadPoolExecutor(count) as pool:
+            yield from pool.map(work, blocks)
 
     def _step(self, most: int) -> int:
         """Return the number of columns per block."""
@@ -195,8 +218,7 @@ def added_length(feature_map: FeatureMap, square: float) -> list[float]:
 
 def length(norm: Tensor, added: Sequence[float] | float = 0.0) -> Tensor:
     """Return the divisor ``√(norm² + added²)`` of rows of this norm; infinite for a zero row, which stays zero."""
-    longer = norm.new_tensor(added)
-    divisor = (norm.square() + longer.square()).sqrt() if bool(longer.any()) else norm
+    divisor = (norm.square() + norm.new_tensor(added).square()).sqrt() if np.any(added) else norm
     return torch.where(norm > ROUNDING * torch.finfo(norm.dtype).eps, divisor, torch.inf)
 
 

@@ -234,7 +234,8 @@ class AnalyticHead:
         candidates = self._candidates_in(graph)
         features = [self._features_of(graph, *each) for each in candidates]
         plain = len(candidates) // len(self._scales_of(graph))
-        with use_threads(None, entries=self.state.labeled()[0].numel() ** 2):
+        count = self.state.labeled()[0].numel()
+        with use_threads(None, entries=count * (count + graph.num_features)):
             found = self.state.solve(features, self.lambdas, self.kernels, plain, self.power)
         self.solution = None
         if found is not None:

@@ -9,10 +9,7 @@ from torch import Tensor
 
 from ergnn.config.errors import InputError
 
-ROW_BLOCK = 1 << 8
-"""Rows of inner products that are turned into a Gaussian at a time, in the cache."""
-
-PRODUCT_ROWS = {"cpu": 1 << 9, "cuda": 1 << 13}
+ROW_BLOCK = {"cpu": 1 << 9, "cuda": 1 << 13}
 """Rows of one product, by device: of few, threads and a GPU take longer to start than to compute."""
 
 
@@ -44,7 +41,8 @@ class Kernel:
     def of_products(self, out: Tensor, u: Tensor, v: Tensor) -> Tensor:
         """Return ``k`` from inner products ``[n, m]``, which are overwritten, and the squared norms of both sides."""
         if self.s:
-            for part, square in zip(out.split(ROW_BLOCK), u.split(ROW_BLOCK), strict=True):
+            step = ROW_BLOCK[out.device.type]
+            for part, square in zip(out.split(step), u.split(step), strict=True):
                 part.mul_(-2).add_(square[:, None]).add_(v).clamp_(min=0).mul_(-0.5 * self.s**2).exp_()
         return out
 
@@ -63,7 +61,7 @@ def squares(u: Tensor) -> Tensor:
 def products(u: Tensor, v: Tensor) -> Tensor:
     """Return the inner products of all rows, ``[n, m]``, in float64; for ``u is v``, one triangle is computed."""
     out = torch.empty(u.size(0), v.size(0), dtype=torch.float64, device=u.device)
-    step = PRODUCT_ROWS[u.device.type]
+    step = ROW_BLOCK[u.device.type]
     for first in range(0, u.size(0), step):
         rows, stop = slice(first, first + step), min(first + step, v.size(0)) if u is v else v.size(0)
         out[rows, :stop] = u[rows] @ v[:stop].T

@@ -165,14 +165,14 @@ class Targets:
         """Return y of some rows."""
         return torch.nn.functional.one_hot(self.column[chosen], self.classes.numel()).double()
 
-    def error(self, loo: Tensor, chosen: Tensor | slice = slice(None)) -> float:
+    def error(self, loo: Tensor, chosen: Tensor | slice = slice(None)) -> Tensor:
         """Return the weighted squared error of leave-one-out scores of some rows; NaN without classes of two rows."""
         share = torch.where((self.size > 1)[self.column[chosen]], self.w[chosen], 0.0)
-        return float((loo - self.one_hot(chosen)).square_().sum(1) @ share / share.sum())
+        return (loo - self.one_hot(chosen)).square_().sum(-1) @ share / share.sum()
 
-    def accuracy(self, loo: Tensor) -> float:
+    def accuracy(self, loo: Tensor) -> Tensor:
         """Return the share of rows whose largest leave-one-out score is that of their class."""
-        return float((loo.argmax(1) == self.column).double().mean())
+        return (loo.argmax(-1) == self.column).double().mean(-1)
 
     def temperature(self, loo: Tensor, chosen: Tensor) -> float:
         """Return τ that minimizes the negative log-likelihood of leave-one-out scores of some rows."""
@@ -323,19 +323,29 @@ def search(
 
 def loo_errors(
     gram: Tensor, targets: Targets, kernel: Kernel, start: int, lambdas: Sequence[float]
-) -> tuple[list[float], dict[int, float]]:
-    """Return the leave-one-out errors of λ, downhill from ``start``, and the accuracies of those that were tried."""
-    square, accuracies = gram.diagonal().clone(), dict[int, float]()
+) -> tuple[list[float], list[float]]:
+    """Return the leave-one-out errors and accuracies of λ: of all for few rows, else of those downhill from ``start``.
+
+    The error of a λ that was not tried is infinite.
+    """
+    square, accuracies = gram.diagonal().clone(), [0.0] * len(lambdas)
     k = kernel.of_products(gram.clone(), square, square).mul_(targets.root).mul_(targets.root.T)
 
-    def error(j: int) -> float:
-        inverse = inverse_factor(k.clone(), lambdas[j])
-        alpha = inverse.T @ (inverse @ targets.t)
-        loo = (targets.t - alpha / inverse.square_().sum(0)[:, None]) / targets.root
-        accuracies[j] = targets.accuracy(loo)
-        return targets.error(loo)
+    def measure(k: Tensor, lam: Tensor | float) -> tuple[Tensor, Tensor]:
+        inverse = inverse_factor(k, lam)
+        alpha = inverse.mT @ (inverse @ targets.t)
+        loo = (targets.t - alpha / inverse.square_().sum(-2).unsqueeze(-1)) / targets.root
+        return targets.error(loo), targets.accuracy(loo)
 
-    return descend(error, len(lambdas), start, gram.size(0) <= GRID_ROWS), accuracies
+    def error(j: int) -> float:
+        found, accuracy = measure(k.clone(), lambdas[j])
+        accuracies[j] = float(accuracy)
+        return float(found)
+
+    if gram.size(0) > GRID_ROWS:
+        return descend(error, len(lambdas), start), accuracies
+    errors, shares = measure(k.repeat(len(lambdas), 1, 1), k.new_tensor(lambdas)[:, None])
+    return errors.tolist(), shares.tolist()
 
 
 def middle(count: int) -> int:
@@ -343,8 +353,8 @@ def middle(count: int) -> int:
     return (count - 1) // 2 + (count > 4)
 
 
-def descend(error: Callable[[int], float], count: int, place: int, whole: bool = False) -> list[float]:
-    """Return the errors of candidates downhill from ``place`` (of all if ``whole``), infinite for the others."""
+def descend(error: Callable[[int], float], count: int, place: int) -> list[float]:
+    """Return the errors of candidates downhill from ``place``, infinite for the others."""
     errors = [torch.inf] * count
 
     def at(i: int) -> float:
@@ -352,8 +362,7 @@ def descend(error: Callable[[int], float], count: int, place: int, whole: bool =
             errors[i] = error(i)
         return errors[i] if 0 <= i < count else torch.inf
 
-    for i in range(count) if whole else (place,):
-        at(i)
+    at(place)
     for step in (1, -1):
         while at(place + step) < errors[place]:
             place += step
@@ -375,14 +384,13 @@ def factor(matrix: Tensor, lam: float) -> Tensor:
     return torch.linalg.cholesky(matrix, out=matrix)
 
 
-def inverse_factor(matrix: Tensor, lam: float = 0.0) -> Tensor:
-    """Return ``L⁻¹`` with ``LLᵀ = matrix + λI``, in place of the matrix; in products, which are fast."""
-    matrix.diagonal().add_(lam)
-    half = matrix.size(0) // 2
-    if matrix.size(0) < LEAF_ROWS[matrix.device.type]:
-        lower = torch.linalg.cholesky(matrix)
-        one = torch.eye(matrix.size(0), dtype=matrix.dtype, device=matrix.device)
-        return matrix.copy_(torch.linalg.solve_triangular(lower, one, upper=False))
+def inverse_factor(matrix: Tensor, lam: Tensor | float = 0.0) -> Tensor:
+    """Return ``L⁻¹`` with ``LLᵀ = matrix + λI``, in place of a matrix or several; in products, which are fast."""
+    matrix.diagonal(dim1=-2, dim2=-1).add_(lam)
+    half = matrix.size(-1) // 2
+    if matrix.dim() > 2 or matrix.size(0) < LEAF_ROWS[matrix.device.type]:
+        one = torch.eye(matrix.size(-1), dtype=matrix.dtype, device=matrix.device)
+        return matrix.copy_(torch.linalg.solve_triangular(torch.linalg.cholesky(matrix), one, upper=False))
     first, below, second = matrix[:half, :half], matrix[half:, :half], matrix[half:, half:]
     inverse_factor(first)
     low = below @ first.T
@@ -486,7 +494,7 @@ def _solution(
     kernel: Kernel = LINEAR,
     anchors: Tensor | None = None,
 ) -> RidgeSolution:
-    error, temperature = targets.error(loo, chosen), targets.temperature(loo, chosen)
+    error, temperature = float(targets.error(loo, chosen)), targets.temperature(loo, chosen)
     found = None if isnan(error) else error
     return RidgeSolution(weight, targets.classes, lam, temperature, loo, found, kernel, anchors, targets.power)
 
