@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ergnn.lab import paper
-from ergnn.lab.paper import paper_result
+from ergnn.lab import grid
+from ergnn.lab.grid import paper_result
 
 ROWS = {
     "DeepWalk": ("deepwalk", "finetune", None),
@@ -71,6 +71,6 @@ def test_tables_are_what_the_paper_prints(number: int, label: str, graphs: tuple
 
 
 def test_the_examples_in_the_docstrings_hold() -> None:
-    outcome = doctest.testmod(paper)
+    outcome = doctest.testmod(grid)
     assert outcome.attempted >= 3
     assert outcome.failed == 0

@@ -52,8 +52,11 @@ def count(text: str) -> int:
     return int(text)
 
 
-TYPES = {"N": int, "X": float, "NAME,…": names, "TYPE=X,…": weights}
-"""Types of the values of options, by metavar."""
+TYPES = {
+    **{"N": int, "X": float, "NAME,…": names, "TYPE=X,…": weights},
+    **{"KEY=VALUE,…": key_values, "true|false": scalar, "VALUE": scalar},
+}
+"""Types of the values of options, by metavar; others are text."""
 
 
 def option(parser: Any, flags: str, metavar: str, text: str, default: Any = None, **settings: Any) -> None:
@@ -74,11 +77,10 @@ def add_options(parser: Any, options: Iterable[Option], taken: Container[str] = 
     """Add one command-line option per setting; options that are not given stay None."""
     for setting in options:
         if setting.name not in taken:
-            convert, metavar = _conversion(setting)
             name, text, default = prefix + setting.name, setting.help.rstrip("."), setting.default
             if default is not REQUIRED and default not in (None, {}):
                 text += f" (default: {','.join(default) if isinstance(default, tuple) else default})"
-            option(parser, "--" + name.replace("_", "-"), metavar, text, dest=name, type=convert, choices=None)
+            option(parser, "--" + name.replace("_", "-"), _metavar(setting), text, dest=name, choices=None)
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -157,19 +159,17 @@ def refuse_unused(settings: Mapping[str, Any], config: LearnerConfig) -> None:
             raise InputError(f"{name} is {value!r}, which has no effect with method {config.method!r}; leave it out")
 
 
-def _conversion(setting: Option) -> tuple[Any, str]:
-    """Return the conversion of an option's text, and its metavar in the help."""
+def _metavar(setting: Option) -> str:
+    """Return the metavar of an option in the help, which says how its text is converted (:data:`TYPES`)."""
     kinds = set(setting.kinds) - {type(None)}
     if setting.name.endswith("_options") or kinds == {dict}:
-        return key_values, "KEY=VALUE,…"
-    if kinds == {bool}:
-        return scalar, "true|false"
-    if kinds == {int}:
-        return int, "N"
+        return "KEY=VALUE,…"
+    if kinds in ({bool}, {int}):
+        return "true|false" if bool in kinds else "N"
     if kinds in ({float}, {int, float}):
-        return float, "X"
+        return "X"
     if "str" in setting.type.split(" | "):
-        return str, "|".join(setting.choices) if setting.choices else "NAME"
+        return "|".join(setting.choices) if setting.choices else "NAME"
     if setting.type.startswith("tuple[str"):
-        return names, "NAME,…"
-    return (str, "N,N") if setting.type.startswith("tuple[int") else (scalar, "VALUE")
+        return "NAME,…"
+    return "N,N" if setting.type.startswith("tuple[int") else "VALUE"

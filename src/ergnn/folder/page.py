@@ -10,7 +10,7 @@ import numpy as np
 from ergnn.learning.evaluation import accuracy_matrix
 from ergnn.learning.metrics import accuracy_map
 from ergnn.learning.watch import ALPHA
-from ergnn.pages.figures import Drawing, bar_chart, class_looks, heat_map, neighborhood_map
+from ergnn.pages.figures import Drawing, Point, Series, class_looks, dot_plot, heat_map, neighborhood_map, short, ticks
 from ergnn.pages.table import Table, percent, render_page
 
 MOST_DRAWN = 40
@@ -76,8 +76,8 @@ def _confusion(inspection: dict[str, Any]) -> Drawing | None:
     size = range(len(names))
     tips = [[about.format(nodes[i, j], total[i, 0], names[i], names[j]) for j in size] for i in size]
     label = "share in percent of the held-out nodes of each class that is predicted as each class"
-    short = [name if len(name) <= 14 else f"{name[:13]}…" for name in names]
-    return heat_map(shares, low=0.0, high=1.0, label=label, tips=tips, names=short, side=480)
+    shown = [short(name, 14) for name in names]
+    return heat_map(shares, low=0.0, high=1.0, label=label, tips=tips, names=shown, side=480)
 
 
 def _tables(inspection: dict[str, Any]) -> Iterator[Table]:
@@ -268,4 +268,7 @@ def _figures(node: dict[str, Any]) -> Iterator[tuple[str, str, Drawing]]:
 
 def _bars(bars: Sequence[tuple[str, float, Any, str]], label: str, x_name: str) -> Drawing:
     """A chart of names, values, looks and texts, which show on hover with the value."""
-    return bar_chart([(*bar[:3], f"{bar[3]}: {bar[1]:+.4f}") for bar in bars], label=label, x_name=x_name)
+    rows = [Series(short(name), look, [Point(0, y, tip=f"{tip}: {y:+.4f}")]) for name, y, look, tip in bars]
+    values = [0.0, *(value for _, value, *_ in bars)]
+    x_ticks = ticks(min(values), max(values), 4)
+    return dot_plot(rows, label=label, x_name=x_name, x_ticks=x_ticks, width=520, bars=True)

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ergnn.data.datasets import DATASETS
-from ergnn.lab.grid import PLANETOID, Experiment, GridRow
-from ergnn.lab.paper import PaperResult
+from ergnn.lab.grid import PLANETOID, Experiment, GridRow, PaperResult
 
 Printed = float | tuple[float, float]
 """AP, or AP and AF, in percent."""

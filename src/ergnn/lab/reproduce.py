@@ -15,9 +15,8 @@ from ergnn.config.learner_config import PROTOCOLS
 from ergnn.data.datasets import DATASETS
 from ergnn.lab.config import RunConfig, command_of
 from ergnn.lab.engines import GridRunner
-from ergnn.lab.grid import CLASS_INCREMENTAL, PAPER, TABLE_4, Experiment, GridRow
+from ergnn.lab.grid import CLASS_INCREMENTAL, PAPER, TABLE_4, Experiment, GridRow, PaperResult, paper_result
 from ergnn.lab.options import Options
-from ergnn.lab.paper import PaperResult, paper_result
 from ergnn.lab.published import PUBLISHED
 from ergnn.lab.report.rows import ResultRow
 from ergnn.lab.result import StoredRun

@@ -9,7 +9,7 @@ from ergnn.config.learner_config import reveals_labels
 from ergnn.config.registry import name_of
 from ergnn.data.datasets import DATASETS
 from ergnn.lab.config import RunConfig
-from ergnn.lab.paper import paper_result
+from ergnn.lab.grid import paper_result
 from ergnn.learning import metrics
 from ergnn.learning.metrics import AccuracyMatrix, Summary, summarize
 from ergnn.learning.resolve import options_in_effect

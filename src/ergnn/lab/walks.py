@@ -19,7 +19,6 @@ with :data:`ENDED`. All walks are sampled in parallel, step by step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -244,13 +243,17 @@ class SkipGram:
 
     def train(self, walks: Tensor) -> None:
         """Train on walks ``[w, length]``; negative numbers mark the end of a walk."""
-        corpus = _Corpus(walks)
-        if not corpus.counts:
+        counts = walks[walks >= 0].bincount()
+        # a node's word is its number as text: gensim treats unknown integers as positions in its table
+        words = {node: str(node) for node in counts.nonzero().flatten().tolist()}
+        if not words:
             return
-        self._model.build_vocab_from_freq(corpus.counts, corpus_count=len(walks), update=self._started)
+        frequencies = {word: int(counts[node]) for node, word in words.items()}
+        self._model.build_vocab_from_freq(frequencies, corpus_count=len(walks), update=self._started)
         self._started = True
-        total_words = sum(corpus.counts.values())
-        self._model.train(corpus, total_examples=len(walks), total_words=total_words, epochs=self._model.epochs)
+        sentences = [[words[node] for node in walk.tolist() if node >= 0] for walk in walks.numpy()]
+        total_words, epochs = int(counts.sum()), self._model.epochs
+        self._model.train(sentences, total_examples=len(walks), total_words=total_words, epochs=epochs)
 
     def vectors(self, num_nodes: int) -> Tensor:
         """Return the vectors ``[num_nodes, dim]``; zeros for nodes that no walk has visited yet."""
@@ -259,20 +262,3 @@ class SkipGram:
             nodes = torch.tensor([int(name) for name in self._model.wv.index_to_key])
             out[nodes] = torch.from_numpy(self._model.wv.vectors.copy())
         return out
-
-
-class _Corpus:
-    """Walks as the sentences that gensim reads in every epoch.
-
-    A node's word is its number as a string: gensim treats unknown integers as positions in its table.
-    """
-
-    def __init__(self, walks: Tensor) -> None:
-        self.rows = walks.cpu().numpy().astype(np.int32)
-        nodes, counts = np.unique(self.rows[self.rows >= 0], return_counts=True)
-        self.words = {node: str(node) for node in nodes.tolist()}
-        self.counts = dict(zip(self.words.values(), counts.tolist(), strict=True))
-
-    def __iter__(self) -> Iterator[list[str]]:
-        for row in self.rows:
-            yield [self.words[node] for node in row.tolist() if node >= 0]

@@ -37,8 +37,6 @@ CLASS_LOOKS = ("c-mf", "c-cm", "c-s2", "c-im", "c-la", "c-random")
 """Colors of classes; further ones are gray."""
 RINGS = (0.0, 78.0, 140.0)
 """Radius of the nodes at each distance in the neighborhood of a node."""
-LONGEST = 24
-"""Characters of a name in a figure of a node."""
 
 
 def check_figure_file(path: str | Path) -> None:
@@ -290,14 +288,15 @@ def dot_plot(
     scale: str = "linear",
     legend: Mapping[str, str] | None = None,
     width: float = 560,
+    bars: bool = False,
 ) -> Drawing:
-    """Draw one line per row with its points (their ``y``) as dots, the first on top.
+    """Draw one line per row with its points (their ``y``) as dots, or bars from zero, the first on top.
 
     Args:
         scale: kind of :class:`Scale`.
         legend: names of style classes, drawn above the plot.
     """
-    step, top, bottom = 19, 44 if legend else 26, 22
+    step, top, bottom = 24 if bars else 19, 44 if legend else 26, 22
     left = 4 + name_width([row.label for row in rows])
     height = top + step * len(rows) + bottom
     sx = Scale(x_ticks[0], x_ticks[-1], left + 14, width - 14, scale)
@@ -309,10 +308,15 @@ def dot_plot(
     for number, row in enumerate(rows):
         y = top + (number + 0.5) * step
         body = [text(left, y + 4, row.label, "label end")]
-        body.append(f'<path class="rail" d="M{left + 14:.1f} {y}H{width - 14:.1f}"/>')
+        if not bars:
+            body.append(f'<path class="rail" d="M{left + 14:.1f} {y}H{width - 14:.1f}"/>')
         for k, p in enumerate(row.points):
             x, own_y = sx(p.y), y + 0.44 * step * (k / (len(row.points) - 1) - 0.5 if len(row.points) > 1 else 0)
             dot = mark(x, own_y, 3.0, p.tip)
+            if bars:
+                start, end = sorted((sx(0), x))
+                size = f'x="{start:.1f}" y="{y - 7}" width="{max(end - start, 0.5):.1f}" height="14"'
+                dot = f'<rect class="mark" {size} data-tip="{escape(p.tip)}"/>'
             if p.half is not None:
                 dot = f'<path class="bar" d="M{sx(p.y - p.half):.1f} {own_y:.1f}H{sx(p.y + p.half):.1f}"/>{dot}'
             body.append(f'<g class="{p.look}">{dot}</g>' if p.look else dot)
@@ -326,8 +330,8 @@ def class_looks(names: Sequence[str]) -> dict[str, str]:
     return {name: CLASS_LOOKS[i] if i < len(CLASS_LOOKS) else "c-none" for i, name in enumerate(distinct)}
 
 
-def short(name: str) -> str:
-    return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
+def short(name: str, longest: int = 24) -> str:
+    return name if len(name) <= longest else f"{name[: longest - 1]}…"
 
 
 def neighborhood_map(neighborhood: Mapping[str, Any], looks: Mapping[str, str]) -> Drawing:
@@ -371,24 +375,6 @@ def neighborhood_map(neighborhood: Mapping[str, Any], looks: Mapping[str, str]) 
     names = ", ".join(f"{node['id']} ({node['class']})" for node in nodes[1:])
     label = f"the neighborhood of {nodes[0]['id']} ({nodes[0]['class']}): {names or 'no neighbors'}"
     return Drawing(left + 16 + name_width([name for _, name in entries]), 2 * half, label, "".join(elements))
-
-
-def bar_chart(rows: Sequence[tuple[str, float, str, str]], *, label: str, x_name: str, width: float = 520) -> Drawing:
-    """Draw one bar per row: its name, its value, its style class, and the text on hover."""
-    step, top, bottom = 24, 24, 22
-    names = [short(name) for name, *_ in rows]
-    left, height = 8 + name_width(names), top + step * len(rows) + bottom
-    values = [value for _, value, *_ in rows]
-    x_ticks = ticks(min([0.0, *values]), max([0.0, *values]), 4)
-    sx = Scale(x_ticks[0], x_ticks[-1], left + 12, width - 16)
-    elements = _x_axis(sx, x_ticks, x_name, top, height - bottom)
-    for number, (name, (_, value, look, tip)) in enumerate(zip(names, rows, strict=True)):
-        y, (start, end) = top + step * number, sorted((sx(0), sx(value)))
-        elements.append(
-            f'<g class="series {look}">{text(left, y + 16, name, "label end")}<rect class="mark" x="{start:.1f}" '
-            f'y="{y + 5}" width="{max(end - start, 0.5):.1f}" height="{step - 10}" data-tip="{escape(tip)}"/></g>'
-        )
-    return Drawing(width, height, label, "".join(elements))
 
 
 def _x_axis(sx: Scale, x_ticks: Sequence[float], name: str, top: float, bottom: float) -> list[str]:

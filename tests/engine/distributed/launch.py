@@ -12,7 +12,7 @@ import torch
 
 from ergnn.config.errors import ErgnnError
 
-PRELOADED = ["ergnn.lab.resumable", "ergnn.lab.store", "torch_geometric.datasets"]
+PRELOADED = ["ergnn.lab.run", "ergnn.lab.store", "torch_geometric.datasets"]
 """Modules that are imported once, not by each process; the last one is slow to import."""
 
 

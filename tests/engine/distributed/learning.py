@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency
 from ergnn.engine.distributed import Ranks, digest, joined
 from ergnn.lab.config import RunConfig
-from ergnn.lab.resumable import Checkpointer
-from ergnn.lab.run import make_learner, streams_of
+from ergnn.lab.run import Checkpointer, make_learner, streams_of
 from ergnn.learning.learner import Learner
 from graphs import random_graph
 

@@ -13,8 +13,7 @@ import numpy as np
 from ergnn.config.errors import ErgnnError
 from ergnn.config.learner_config import reveals_labels
 from ergnn.lab.config import DEFAULTS, RunConfig, canonical_json, command_of, member_config
-from ergnn.lab.grid import TABLE_4
-from ergnn.lab.paper import GRAPHS, PaperResult, paper_result
+from ergnn.lab.grid import GRAPHS, TABLE_4, PaperResult, paper_result
 from ergnn.lab.result import Member, StoredRun
 from ergnn.lab.statistics import MEASURES
 from ergnn.learning import metrics

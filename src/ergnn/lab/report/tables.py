@@ -10,7 +10,7 @@ from typing import Any
 
 from ergnn import __version__
 from ergnn.config.files import write_file
-from ergnn.lab.paper import PaperResult
+from ergnn.lab.grid import PaperResult
 from ergnn.lab.report.rows import ResultRow
 from ergnn.lab.store import machine_facts
 from ergnn.learning.metrics import Summary
