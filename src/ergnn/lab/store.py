@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timezone
@@ -68,7 +67,7 @@ class RunStore(AbstractContextManager["RunStore"]):
 
     def __init__(self, path: str | Path, *, create: bool = True) -> None:
         url, self.path = _url(path)
-        options: dict[str, Any] = {}
+        options: dict[str, Any] = {"connect_args": {"isolation_level": None, "timeout": BUSY_SECONDS}}
         self._is_sqlite = url.get_backend_name() == "sqlite"
         if not self._is_sqlite:  # one connection, tested before each use: a unit of work may take hours
             options = {"pool_size": 1, "max_overflow": 0, "pool_pre_ping": True}
@@ -82,8 +81,6 @@ class RunStore(AbstractContextManager["RunStore"]):
             raise InputError(
                 f"a run store on PostgreSQL needs psycopg ({error}); install it with: pip install 'ergnn[postgresql]'"
             ) from None
-        if self._is_sqlite:
-            sql.event.listen(self._engine, "connect", _configure_sqlite)
         try:
             self._open(create)
         except BaseException:
@@ -210,22 +207,6 @@ def _url(store: str | Path) -> tuple[Any, str]:
     except sql.exc.ArgumentError:
         raise InputError("cannot parse the URL of the run store; use postgresql://user@host:port/database") from None
     return url, url.set(drivername="postgresql").render_as_string(hide_password=True)
-
-
-def _configure_sqlite(connection: Any, _: object) -> None:
-    """Use explicit transactions and a write-ahead log, so that several processes may write at once."""
-    connection.isolation_level = None
-    connection.execute(f"PRAGMA busy_timeout = {int(1000 * BUSY_SECONDS)}")
-    deadline = time.monotonic() + BUSY_SECONDS
-    while True:  # switching to WAL ignores the timeout
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            break
-        except Exception as error:
-            if "locked" not in str(error) or time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
-    connection.execute("PRAGMA synchronous = NORMAL")
 
 
 def _row(config: RunConfig, result: SeedResult, origin: Mapping[str, Any]) -> dict[str, Any]:
