@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ergnn.cli.folder import describe
 from ergnn.cli.main import main
-from ergnn.cli.texts import describe
 from ergnn.data.tables import NodeTable
 from ergnn.folder import LearnerFolder
 from ergnn.folder.page import folder_page

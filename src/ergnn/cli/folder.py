@@ -1,4 +1,4 @@
-"""Commands on a learner's folder."""
+"""Commands on a learner's folder, and their records and reports as text for a terminal."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
-from ergnn.cli import texts
 from ergnn.cli.arguments import MAX_ROWS, NAMED_COLUMNS
 from ergnn.cli.options import given, refuse_unused
 from ergnn.cli.output import output, print_json, progress_bar, write_rows
 from ergnn.config.errors import InputError, did_you_mean
 from ergnn.data.tables import Columns, EdgeTable, NodeTable, read_graph, read_nodes, read_tables
 from ergnn.folder import LearnerFolder, Settings, page, why
+from ergnn.pages.table import Table, percent, render_page
 
 UNKNOWN = {True: "yes", False: "no", None: ""}
 """The column ``unknown``: whether a node seems to be of no class that was learned; empty if that cannot be told."""
+MAX_CLASSES = 12
+"""Maximum number of classes for which the confusion matrix is printed."""
 
 
 def folder_of(args: argparse.Namespace) -> LearnerFolder:
@@ -123,26 +125,26 @@ def observe_command(args: argparse.Namespace) -> None:
     if args.json:
         print_json(record)
     else:
-        say(texts.describe(record))
+        say(describe(record))
 
 
 def show(
     args: argparse.Namespace,
     report: Any,
     words: Iterable[str],
-    details: Iterable[str],
-    write: Callable[[TextIO], object],
+    details: Iterable[str] = (),
+    write: Callable[[TextIO], object] = lambda file: None,
 ) -> None:
     """Write what a command computed to the file of ``--out``, if there is one; print it as JSON, or as text.
 
     The text is ``words``, and without a file also ``details``.
     """
-    if args.out:
-        with output(args.out) as file:
+    if out := getattr(args, "out", None):
+        with output(out) as file:
             write(file)
     if args.json:
         print_json(report)
-    elif lines := [*words, *(details if not args.out else ())]:
+    elif lines := [*words, *(() if out else details)]:
         print("\n".join(lines))
 
 
@@ -155,10 +157,7 @@ def forget_command(args: argparse.Namespace) -> None:
     elif not args.purge:
         raise InputError("no nodes are given; use --nodes, or --purge for nodes that were forgotten before")
     report = folder.forget(ids, retrain=args.retrain, purge=args.purge, certificate=args.certificate)
-    if args.json:
-        print_json(report)
-    else:
-        print(texts.render("forget.txt", report=report))
+    show(args, report, [render("forget.txt", report=report)])
 
 
 def predict_command(args: argparse.Namespace) -> None:
@@ -198,10 +197,7 @@ def evaluate_command(args: argparse.Namespace) -> None:
         report["classes"] = held_out.per_class()
     if args.confusion:
         report["confusion"] = {"classes": held_out.classes, "nodes": held_out.confusion().tolist()}
-    if args.json:
-        print_json(report)
-    else:
-        print("\n\n".join(texts.score_blocks(report)) if rows else "no update has held-out nodes yet")
+    show(args, report, ["\n\n".join(score_blocks(report)) if rows else "no update has held-out nodes yet"])
 
 
 def inspect_command(args: argparse.Namespace) -> int:
@@ -211,7 +207,7 @@ def inspect_command(args: argparse.Namespace) -> int:
         print("\n".join([f"{args.folder}: {text}" for text in wrong]) or f"{args.folder}: no errors found")
         return 2 if wrong else 0
     report = folder.inspect(args.version)
-    lines = texts.inspection_lines(report, None if args.all else MAX_ROWS)
+    lines = inspection_lines(report, None if args.all else MAX_ROWS)
     show(args, report, (), lines, lambda file: file.write(page.folder_page(report)))
     return 0
 
@@ -277,3 +273,89 @@ def read_token(path: str | None) -> str | None:
     if not token:
         raise InputError(f"--token-file {path}: is empty")
     return token
+
+
+def render(template: str, **values: Any) -> str:
+    """Render a template of this package without a last newline."""
+    return render_page(template, "ergnn.cli", **values).rstrip("\n")
+
+
+def describe(record: dict[str, Any]) -> str:
+    """The record of an update."""
+    columns, overall = kinds(record.get("columns")), overall_line(record.get("overall"))
+    return render("update.txt", record=record, columns=columns, overall=overall)
+
+
+def kinds(rows: list[list[str]] | None) -> str:
+    """What the columns of a table are and what they become."""
+    return Table(["column", "kind", "because", "becomes"], rows or [], "llll").to_text()
+
+
+def overall_line(overall: dict[str, Any] | None) -> str:
+    """The scores of :meth:`ergnn.learning.evaluation.HeldOut.overall`, if there are any."""
+    if not overall:
+        return ""
+    scores = [f"{name} {percent(overall[key])} %" for key, name in page.SCORES.items() if key != "accuracy"]
+    scores += [] if overall["roc_auc"] is None else [f"ROC AUC {overall['roc_auc']:.3f}"]
+    accuracy = f"over all {overall['nodes']:,} held-out nodes scored: {percent(overall['accuracy'])} %"
+    return f"{accuracy}; {', '.join(scores)}"
+
+
+def score_blocks(report: dict[str, Any]) -> Iterator[str]:
+    """Tables and lines of ``ergnn evaluate``."""
+    rows, header = report["updates"], ["update", "name", "held out", "accuracy %", "when learned %"]
+    keys = ("accuracy", "then")
+    cells = [[str(row["update"]), row["name"], row["nodes"], *(percent(row[key]) for key in keys)] for row in rows]
+    yield Table(header, cells, align="rlrrr").to_text()
+    lines = [f"mean over updates: {percent(sum(row['accuracy'] for row in rows) / len(rows))} %"]
+    lines += [overall_line(report["overall"]), *(f"warning: {text}" for text in report["warnings"])]
+    yield "\n".join(lines)
+    if "classes" in report:
+        yield replace(page.class_table({"per_class": report["classes"]}), title="").to_text()
+    if "confusion" in report:
+        matrix = report["confusion"]["nodes"]
+        entries = [(i, j, n) for i, row in enumerate(matrix) for j, n in enumerate(row) if n]
+        yield confusion_text(report["confusion"]["classes"], entries)
+
+
+def confusion_text(names: Sequence[str], entries: Sequence[Sequence[int]]) -> str:
+    """Format the confusion matrix; for many classes, only its largest off-diagonal entries."""
+    if len(names) <= MAX_CLASSES:
+        nodes = {(true, chosen): n for true, chosen, n in entries}
+        rows = [[name, *(nodes.get((i, j), "·") for j in range(len(names)))] for i, name in enumerate(names)]
+        return Table(["true \\ predicted", *names], rows).to_text()
+    wrong = sorted((entry for entry in entries if entry[0] != entry[1]), key=lambda entry: -entry[2])
+    rows = [[names[true], names[chosen], n] for true, chosen, n in wrong[:MAX_ROWS]]
+    title = f"the {len(rows)} most frequent mistakes of {len(wrong)}; --json prints the full matrix"
+    return Table(["true class", "predicted", "nodes"], rows, align="llr", title=title).to_text()
+
+
+def inspection_lines(report: dict[str, Any], max_rows: int | None = None) -> Iterator[str]:
+    """Lines and tables of ``ergnn inspect``, with at most ``max_rows`` stored nodes and classes."""
+    lost, updates = "drop" if report["exact"] else "forgetting", report["updates"]
+    tested = [(u["update"] + 1, u["input_drift"]) for u in updates if u.get("input_drift")]
+    yield render(
+        "inspection.txt",
+        report=report,
+        lost=lost,
+        columns=kinds(report["columns"]),
+        overall=overall_line(report["overall"]),
+        tested=tested,
+        alarms=[(number, drift) for number, drift in tested if drift["alarm"]],
+        doubts=page.audit_words(report["doubts"]) if report["doubts"] else "",
+    )
+    rows = [
+        [str(u["update"] + 1), u["name"], u["counts"]["nodes"], ", ".join(u["classes"])[:40], percent(u["forgetting"])]
+        for u in updates
+    ]
+    header = ["update", "name", "nodes", "classes learned", f"{lost} %"]
+    yield from _table_lines(Table(header, rows, align="rlrlr"), len(rows))
+    yield from _table_lines(page.class_table(report, max_rows), len(report["per_class"]))
+    if report["confusion"]:
+        yield from ["", confusion_text(report["classes"], report["confusion"])]
+    yield from _table_lines(page.buffer_table(report, max_rows), len(report["buffer"]))
+
+
+def _table_lines(table: Table, of: int) -> list[str]:
+    rest = [f"… and {of - len(table.rows):,} more; --all lists them"] if of > len(table.rows) else []
+    return ["", replace(table, title="").to_text(), *rest] if table.rows else []

@@ -143,9 +143,8 @@ class Lines:
 
 
 def runs(args: argparse.Namespace) -> None:
-    from ergnn.lab.report.page import result_sections
+    from ergnn.lab.report.page import render_sections, result_sections
     from ergnn.lab.report.rows import result_rows, settings_of
-    from ergnn.lab.report.tables import render_sections
     from ergnn.lab.result import COLUMNS
     from ergnn.lab.statistics import MEASURES
     from ergnn.lab.store import RunStore

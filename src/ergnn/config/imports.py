@@ -6,8 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from importlib.machinery import SourceFileLoader
-from importlib.util import find_spec, module_from_spec, spec_from_loader
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -64,15 +63,15 @@ def _import_file(path: Path) -> None:
     name = f"ergnn_plugin_{path.stem}"
     if getattr(sys.modules.get(name), "__file__", None) == str(path):
         return
-    loader = SourceFileLoader(name, str(path))
-    spec = spec_from_loader(name, loader)
+    spec = spec_from_file_location(name, path)
     assert spec is not None
+    assert spec.loader is not None
     module = module_from_spec(spec)
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     sys.modules[name] = module  # annotations are evaluated in the module of their class
     try:
-        loader.exec_module(module)
+        spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise

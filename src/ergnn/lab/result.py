@@ -177,16 +177,15 @@ class RunResult:
         is_custom, paper = config.edges is None, None
         if config.protocol == "paper":  # closest to the paper's own; with others, its numbers are not comparable
             paper = paper_result(**{**config.flat(), **options})
-        values = {name: getattr(config, name) for name in ("dataset", "input", "scenario", "edges", "class_order")}
+        names = ("dataset", "input", "scenario", "edges", "class_order", "orders")
+        values = {name: getattr(config, name) for name in names}
         values |= {name: getattr(learner, name) for name in ("head", "optimizer", "lr", "weight_decay", "epochs")}
-        values |= {name: getattr(self, name) for name in ("seeds", "tasks", "leaky", "notes")}
+        names = ("seeds", "tasks", "leaky", "notes", "seconds", "peak_memory_mb")
+        values |= {name: getattr(self, name) for name in names}
         return values | {
             "protocol": None if is_custom else config.protocol,
-            "orders": config.orders,
             "reveals_labels": reveals_labels(config.edges, config.scenario) and DATASETS.get(config.dataset).edges > 0,
             "paper": paper,
-            "seconds": self.seconds,
-            "peak_memory_mb": self.peak_memory_mb,
             "backbone": name_of(learner.backbone),
             "method": name_of(learner.method),
             "selector": name_of(options.pop("selector", None)),
@@ -212,6 +211,5 @@ class RunResult:
                 "bytes": first.buffer_bytes,
                 "ids": [member.buffer_ids for member in self.members],
             },
-            "train_seconds": sum(record["train_seconds"] for record in history),
-            "select_seconds": sum(record["select_seconds"] for record in history),
+            **{name: sum(record[name] for record in history) for name in ("train_seconds", "select_seconds")},
         }

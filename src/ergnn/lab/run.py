@@ -206,23 +206,20 @@ def _read_checkpoint(path: Path) -> dict[str, Any] | None:
     return saved
 
 
-Learn = Callable[[Member, Learner, TaskStream, OnEpochs | None], AccuracyMatrix]
-"""Lets the learner of a member learn its stream, and scores it."""
-
-
 def run_members(
     config: RunConfig,
     members: Sequence[Member] | None = None,
     progress: OnEpochs | None = None,
     batch: int = BATCH,
-    learn: Learn | None = None,
+    learn: Callable[[Member, Learner, TaskStream, OnEpochs | None], AccuracyMatrix] | None = None,
     cache: StreamCache | None = None,
     presets: Sequence[PresetStream] | None = None,
 ) -> Iterator[list[SeedResult]]:
     """Yield the results of members of a resolved configuration (by default all), in batches of ``batch``.
 
     Args:
-        learn: learns one member at a time; by default, the learners of a batch are trained together.
+        learn: lets the learner of one member at a time learn its stream, and scores it; by default, the learners of a
+            batch are trained together.
         presets: the stream of each member; by default those of the configuration.
     """
     members = members_of(config) if members is None else members

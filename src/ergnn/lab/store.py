@@ -128,10 +128,8 @@ class RunStore(AbstractContextManager["RunStore"]):
 
     def finished(self, config: RunConfig) -> dict[Member, StoredRun]:
         """Return the finished runs of a resolved configuration, in the order of :func:`ergnn.lab.run.members_of`."""
-        members, runs = members_of(config), []
-        keys = [member_key(config, *member) for member in members]
-        for start in range(0, len(keys), 500):  # databases limit the number of parameters
-            runs += self.runs(key=keys[start : start + 500])
+        members = members_of(config)
+        runs = self.runs(key=[member_key(config, *member) for member in members])
         by_member = {(run.seed, run.order): run for run in runs}
         return {member: by_member[member] for member in members if member in by_member}
 

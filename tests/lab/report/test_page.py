@@ -13,9 +13,8 @@ from ergnn.cli.main import main, make_parser
 from ergnn.cli.run import config_of
 from ergnn.config.errors import InputError
 from ergnn.lab.config import command_of, member_config
-from ergnn.lab.report.page import report_page, write_page
+from ergnn.lab.report.page import report_page, result_table, write_page
 from ergnn.lab.report.rows import ResultRow, result_rows, settings_of
-from ergnn.lab.report.tables import result_table
 from ergnn.lab.result import StoredRun
 from ergnn.lab.store import RunStore
 from lab.report.stores import configurations

@@ -12,8 +12,8 @@ import numpy as np
 
 from ergnn.config.files import write_file
 from ergnn.lab.compare import ROWS, Entry
+from ergnn.lab.report.page import QUICK_MARK, Section, write_json, write_sections
 from ergnn.lab.report.rows import grouped
-from ergnn.lab.report.tables import QUICK_MARK, Section, write_json, write_sections
 from ergnn.lab.statistics import ALPHA, PairedTest, Ranking, paired_tests, pareto_front, rank
 from ergnn.pages.figures import Drawing, Point, Series, dot_plot, look_of, name_width, panels
 from ergnn.pages.table import NOTHING, Table, percent, render_page

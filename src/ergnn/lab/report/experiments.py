@@ -10,17 +10,16 @@ from ergnn.data.datasets import DataUnavailable, load_graph
 from ergnn.lab.config import RunConfig
 from ergnn.lab.engines import GridRunner
 from ergnn.lab.grid import FIGURE_2, FIGURE_3, PAPER_TABLE_1, TABLE_1, TABLE_4, Experiment
-from ergnn.lab.report.page import write_page
-from ergnn.lab.report.tables import (
+from ergnn.lab.report.page import (
     QUICK_MARK,
     Section,
     caveats,
-    evolution_table,
     result_table,
-    sensitivity_table,
     write_json,
+    write_page,
     write_sections,
 )
+from ergnn.lab.report.rows import ResultRow
 from ergnn.lab.reproduce import GridCell, Options, datasets_of
 from ergnn.lab.run import make_config_stream
 from ergnn.lab.statistics import ALPHA, PairedTest, paired_tests
@@ -86,6 +85,22 @@ def experiment_sections(
             )
         sections.append(Section(title, table, notes, [(cell.label, cell.command) for cell in group if cell.result]))
     return sections
+
+
+def evolution_table(rows: Sequence[tuple[str, ResultRow]]) -> Table:
+    """Build the numbers of figure 2: average accuracy over the tasks seen so far, after each task."""
+    lines = [[name, *(summary.text() for summary in row.after_each_task)] for name, row in rows]
+    return Table(["%", *(f"after task {i}" for i in range(1, max(map(len, lines))))], lines)
+
+
+def sensitivity_table(rows: Sequence[tuple[str, ResultRow]]) -> Table:
+    """Build the numbers of figure 3: FM against e, one line per name, and of joint training, which stores all nodes."""
+    sizes = sorted({row.per_class for _, row in rows if row.first.selector})
+    lines: dict[str, dict[int | None, str]] = {}
+    for name, row in rows:
+        lines.setdefault(name, {})[row.per_class if row.first.selector else None] = row.summary("fm").text()
+    body = [[name, *(line.get(size, NOTHING) for size in (*sizes, None))] for name, line in lines.items()]
+    return Table(["FM, %", *(f"e = {size}" for size in sizes), "joint"], body)
 
 
 def _notes(cells: Sequence[GridCell]) -> list[str]:

@@ -22,17 +22,14 @@ from ergnn.pages.figures import look_of
 
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
-BACKBONE_ORDER = ("deepwalk", "node2vec", "sage", "gin", "gcn", "sgc", "gat", "mlp")
-METHOD_ORDER = ("finetune", "ewc", "gem", "agem", "replay", "nearest-mean", "joint")
-SELECTOR_ORDER = ("random", "mf", "mf*", "cm", "cm*", "im")
-"""Backbones, methods and selectors in the order of the paper's tables."""
 NAMES = {
-    **{"gat": "GAT", "gcn": "GCN", "sgc": "SGC", "gin": "GIN", "sage": "GraphSAGE", "mlp": "MLP"},
-    **{"deepwalk": "DeepWalk", "node2vec": "Node2Vec", "ewc": "EWC", "gem": "GEM", "agem": "A-GEM"},
-    **{"joint": "joint training", "nearest-mean": "nearest class mean"},
-    **{"random": "Random", "mf": "MF", "mf*": "MF*", "cm": "CM", "cm*": "CM*", "im": "IM", "rim": "RIM"},
-    **{"s2-ridge": "S2-ridge", "la-ridge": "LA-ridge", "mf-s2": "MF in S²X"},
+    **{"deepwalk": "DeepWalk", "node2vec": "Node2Vec", "sage": "GraphSAGE", "gin": "GIN", "gcn": "GCN", "sgc": "SGC"},
+    **{"gat": "GAT", "mlp": "MLP", "finetune": "finetune", "ewc": "EWC", "gem": "GEM", "agem": "A-GEM"},
+    **{"replay": "replay", "nearest-mean": "nearest class mean", "joint": "joint training"},
+    **{"random": "Random", "mf": "MF", "mf*": "MF*", "cm": "CM", "cm*": "CM*", "im": "IM"},
+    **{"la-ridge": "LA-ridge", "mf-s2": "MF in S²X", "rim": "RIM", "s2-ridge": "S2-ridge"},
 }
+"""Names of backbones, methods and selectors, in the order of the paper's tables."""
 NESTED = ("selector_options", "backbone_options", "method_options", "input_options")
 """Settings that are options themselves; the name of a row has them in parentheses."""
 ROW_SETTINGS = ("dataset", "backbone", "method", "input", "selector", "per_class", *NESTED)
@@ -238,14 +235,14 @@ def _row_order(row: ResultRow) -> tuple[Any, ...]:
     """Return the sort key of a row: baselines, ER rows by selector, our selectors, then references such as joint."""
     return (
         dataset_order(row.first.dataset),
-        _place(row.first.method, METHOD_ORDER),
+        _place(row.first.method),
         row.first.method == "replay" and row.backbone != "gat",
-        _place(row.backbone, BACKBONE_ORDER),
+        _place(row.backbone),
         row.per_class,
-        _place(row.first.selector, SELECTOR_ORDER),
+        _place(row.first.selector),
         row.name,
     )
 
 
-def _place(name: str | None, order: Sequence[str]) -> int:
+def _place(name: str | None, order: Sequence[str | None] = (*NAMES,)) -> int:
     return order.index(name) if name in order else len(order)
