@@ -81,7 +81,7 @@ def main() -> None:
         row, edges = name_of(cell), cell.row.settings["edges"]
         if row not in args.rows or edges not in args.edges:
             continue
-        if cell.given is None:
+        if cell.config is None:
             print(f"{cell.dataset} · {row}: {cell.reason}", flush=True)
             continue
         config = cell.config
