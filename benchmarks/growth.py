@@ -60,7 +60,7 @@ def measure_phases() -> dict[str, float]:
     parts: dict[str, list[tuple[Any, str]]] = {
         "read graph": [(solved, "read_subgraph"), (network, "read_subgraph"), (solved, "changed_within")],
         "propagate": [(solved.Features, "rows"), (solved.Features, "scores")],
-        "cached rows": [(solved.CachedRows, "_read"), (solved, "write_rows")],
+        "cached rows": [(solved, "read_rows"), (solved, "write_rows")],
         "solve": [(solved, "solve")],
         "train": [(network.Learner, "observe")],
     }

@@ -75,11 +75,9 @@ def _command(send: Connection, args: list[str], kill_at: int | None) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     class Watched(sqlite3.Connection):
-        def execute(self, statement: str, *args: Any) -> Any:
-            if statement != "COMMIT":
-                return super().execute(statement, *args)
+        def __exit__(self, *error: Any) -> Any:  # commits
             event()
-            done = super().execute(statement, *args)
+            done = super().__exit__(*error)
             event()
             return done
 

@@ -10,11 +10,10 @@ import pytest
 import torch
 
 from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency
-from ergnn.analytic.kernels import LINEAR
-from ergnn.analytic.ridge import Trial
 from ergnn.config.errors import InputError
 from ergnn.data.partial import LocalGraph, read_subgraph
-from ergnn.folder import LearnerFolder, Settings, solved
+from ergnn.folder import LearnerFolder, Settings
+from ergnn.folder.certificate import compare_models
 from ergnn.folder.database import FolderError, writing
 from folder.growing import edges_of, make_updates, nodes_of, objects, own_graph, probabilities, tables, x_of
 from folder.histories import CLASSES, Audit, Whole, check
@@ -59,24 +58,31 @@ def test_above_so_many_labels_the_order_of_updates_does_not_matter(
         np.testing.assert_allclose(found, answers[0], atol=1e-8, rtol=0)
 
 
-def test_rows_under_maps_that_were_not_chosen_do_not_become_stale(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cached_rows_do_not_become_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ergnn.analytic.ridge.LOO_ROWS", 30)
-    settings = Settings.from_settings({"scale": "rows"})
+    settings = Settings.from_settings({"scale": "rows", "feature_map": "hops"})
     folder, whole, rng = LearnerFolder.create(tmp_path / "d", settings), Whole(), np.random.default_rng(0)
     chain(folder, whole, rng, 0, 150)
     for step in range(6):
-        chosen = step // 2  # some rows change, and are not computed under the other map
-        monkeypatch.setattr(solved, "choose", lambda rows, *_, k=chosen: (k % len(rows), Trial(LINEAR, 0.3, 0.0)))
         chain(folder, whole, rng, 150 + step, 1, f"v{100 + step}")
-        assert {row["map"] for row in tables(folder)["phi"]} == {"ppr", "hops"}
         cached, graph = tables(folder)["phi"], own_graph(folder)
-        for name in ("ppr", "hops"):
-            rows = {row["node"]: np.frombuffer(row["data"]) for row in cached if row["map"] == name}
-            maps = Features(FEATURE_MAPS.create(name), NormalizedAdjacency(graph), Inputs(graph))
-            expected = maps.rows(torch.tensor(sorted(rows))).numpy()
-            np.testing.assert_allclose(np.stack([rows[node] for node in sorted(rows)]), expected, atol=1e-12)
+        rows = {row["node"]: np.frombuffer(row["data"]) for row in cached}
+        maps = Features(FEATURE_MAPS.create("hops"), NormalizedAdjacency(graph), Inputs(graph))
+        expected = maps.rows(torch.tensor(sorted(rows))).numpy()
+        np.testing.assert_allclose(np.stack([rows[node] for node in sorted(rows)]), expected, atol=1e-12)
+    corrected = next(name for name in CLASSES if name != whole.label["v3"])
+    folder.observe(nodes_of(["v3"], [corrected]))  # all rows are known
+    with folder.snapshot() as snapshot:
+        assert compare_models(snapshot)["largest_difference"] < 1e-9
+    assert len(tables(folder)["phi"]) == len(rows)
+
+
+def test_rows_are_not_cached_if_maps_are_compared(tmp_path: Path) -> None:
+    folder, whole, rng = LearnerFolder.create(tmp_path / "d", Settings()), Whole(), np.random.default_rng(0)
+    for first in (0, 60):
+        chain(folder, whole, rng, first, 60 if not first else 1)
+    assert not tables(folder)["phi"]
+    check(folder, whole)
 
 
 def test_rows_out_of_reach_of_an_update_are_not_computed_again(tmp_path: Path) -> None:

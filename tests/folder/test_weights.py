@@ -84,7 +84,7 @@ def test_any_history_of_weighted_edges_gives_what_learning_at_once_gives(seed: i
     np.testing.assert_allclose(probabilities(folder, IDS), probabilities(other, IDS), rtol=0, atol=DOUBLE)
     everything = made.expected([*given, late], [*range(NODES)])
     np.testing.assert_allclose(probabilities(folder, IDS), everything, rtol=0, atol=SINGLE)
-    served = load_version(folder).snapshot.predict(IDS)[2]
+    served = load_version(folder).predict(IDS)[2]
     np.testing.assert_allclose(served, everything, rtol=0, atol=SINGLE)
 
     folder.rollback()

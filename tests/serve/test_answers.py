@@ -82,7 +82,7 @@ def test_the_closed_form(solved: LearnerFolder) -> None:
     extra = {"nodes": nodes_of(["new"], x=x_of(1)), "edges": edges_of(("new", "n1"))}
     for ids, tables in ((IDS, {}), (["new", "n9"], extra), (None, extra)):
         (want,) = solved.predict(ids, **tables)
-        ids_found, classes, found = version.snapshot.predict(ids, **tables)
+        ids_found, classes, found = version.predict(ids, **tables)
         assert (ids_found, classes) == want[:2]
         assert np.abs(found - want[2]).max() < 1e-6
 

@@ -73,9 +73,9 @@ def test_a_node_is_predicted_as_from_a_csv_file(
         for name, row in zip(("new", "other"), rows, strict=False):
             writer.writerow({"id": name, **{key: "true" if value is True else value for key, value in row.items()}})
     version, edges = load_version(LearnerFolder(customers / "learner")), edges_of(*PAIRS[: len(rows)])
-    expected = version.snapshot.predict(None, read_nodes(tmp_path / "new.csv"), edges)
+    expected = version.predict(None, read_nodes(tmp_path / "new.csv"), edges)
     nodes = node_table([Node(**node) for node in body(*rows)["nodes"]], Limits())
-    np.testing.assert_allclose(version.snapshot.predict(None, nodes, edges)[2], expected[2], atol=1e-12, rtol=0)
+    np.testing.assert_allclose(version.predict(None, nodes, edges)[2], expected[2], atol=1e-12, rtol=0)
     answer = service.post("/predict", json=body(*rows)).json()
     assert answer["classes"] == expected[1]
     received = np.array([row["probabilities"] for row in answer["predictions"]])

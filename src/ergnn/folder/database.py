@@ -219,12 +219,8 @@ def migrate(connection: sqlite3.Connection) -> None:
     with transaction(connection):
         for number, script in enumerate(migrations(), start=1):
             if number > read_number(connection, "PRAGMA user_version"):
-                statement = ""
-                for line in script.splitlines(keepends=True):  # `executescript` would end the transaction
-                    statement += line
-                    if sqlite3.complete_statement(statement):
-                        connection.execute(statement)
-                        statement = ""
+                for statement in script.split(";\n"):  # `executescript` would end the transaction
+                    connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {number}")
 
 
@@ -292,13 +288,8 @@ def locked(file: Any, message: str, *, wait: bool = False) -> Iterator[None]:
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """All or nothing."""
     connection.execute("BEGIN IMMEDIATE")
-    try:
+    with connection:  # commits, or rolls back after an error
         yield
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
 
 
 @dataclass(frozen=True)

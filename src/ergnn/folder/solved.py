@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,17 +27,13 @@ from ergnn.config.errors import FolderError
 from ergnn.data.partial import Array, LocalGraph, PartialGraph, read_subgraph
 from ergnn.data.structure import HOPS
 from ergnn.engine.hardware import find_device
-from ergnn.folder.database import VISIBLE, Row, damaged, drop_cache, get_tensors, insert, select
+from ergnn.folder.database import VISIBLE, damaged, drop_cache, get_tensors, insert, select
 from ergnn.folder.graph import AMONG, StoredGraph, json_list
 from ergnn.folder.settings import Settings
 from ergnn.replay.buffer import Experience, ExperienceBuffer
 
 if TYPE_CHECKING:
     from ergnn.folder.snapshot import Snapshot
-
-
-MIN_UNCHANGED = 0.5
-"""Rows are stored if an update leaves at least this share of them as they are, under the map of the most hops."""
 
 
 class SolvedLearner:
@@ -58,8 +54,8 @@ class SolvedLearner:
         self.settings, self.head, self.device = settings, head, find_device(settings.learner.device)
         self._version = 0
         self._graph: StoredGraph | None = None
-        self._cached: list[CachedRows] = []
-        self._layout, self._square = "", 0.0
+        self._cached: tuple[str, Array, Array, Tensor] | None = None
+        self._square = 0.0
         self._scored: tuple[Array, Tensor] = np.empty(0, np.int64), torch.empty(0, 0)
 
     @property
@@ -106,39 +102,48 @@ class SolvedLearner:
         graph, head = snapshot.graph, self.head
         maps = head.feature_map.candidates(graph.num_edges)
         train, labels, _ = graph.split("train")
-        self._graph, self._cached, head.solution = graph, [], None
+        self._graph, self._cached, head.solution = graph, None, None
         if not len(train):
             return 0
         held_out = np.setdiff1d(snapshot.held_out(self.settings.eval_samples)[0], train)
         nodes, count = np.concatenate([train, held_out]), len(train)
         head.sketched = head.sketch_size(graph.num_features, count)
         self._square = 0.0 if graph.encoder is None else graph.encoder.square
-        dtype = working_dtype(graph.num_nodes, graph.num_features)
-        hops = max(each.num_hops for each in maps) + graph.structural * HOPS
-        changed = None if self.settings.directed else changed_within(graph, self._version, hops)
-        unchanged = np.zeros(len(nodes), bool) if changed is None else ~np.isin(nodes, changed)
-        key: Row = (1, self._version, f"{head.sketched} {dtype} {graph.encoding} {self._square:g}")
-        loadable = unchanged & (select(graph.connection, "row_cache") == [key])
-        like = torch.empty(0, head.sketched or graph.num_features, dtype=dtype)
-        cached = [CachedRows(graph.connection, nodes, loadable, each, like) for each in maps]
-        local, features = self._features(graph, nodes[~np.logical_and.reduce([each.loadable for each in cached])], maps)
-        rows = [lambda asked, f=each: f.rows(local.local_ids(asked).to(self.device)) for each in features]
+        layout = (
+            f"{head.sketched} {working_dtype(graph.num_nodes, graph.num_features)} {graph.encoding} {self._square:g}"
+        )
+        changed, known = None, np.zeros(len(nodes), bool)
+        if len(maps) == 1 and not self.settings.directed:  # compared with another map, ppr reaches most nodes
+            changed = changed_within(graph, self._version, maps[0].num_hops + graph.structural * HOPS)
+        if changed is not None and select(graph.connection, "row_cache") == [(1, self._version, layout)]:
+            query = "SELECT node FROM phi WHERE map = ?"  # by the index alone, without reading the rows
+            stored = np.array(graph.connection.execute(query, (maps[0].name,)).fetchall(), np.int64)
+            known = np.isin(nodes, np.setdiff1d(stored, changed))
+        local, features = self._features(graph, nodes[~known], maps)
+
+        def fetch(each: Features, mask: Array) -> Tensor:
+            """Return the rows of some nodes under a map, read or computed."""
+            fresh = each.rows(local.local_ids(nodes[mask & ~known]).to(self.device))
+            stored = read_rows(graph, each, nodes[mask & known]) if (mask & known).any() else fresh[:0]
+            return join_rows(known[mask], stored, fresh)
+
         ids, classes = name_hashes(graph, train).to(self.device), torch.from_numpy(labels).to(self.device)
         chosen, decide = loo_rows(ids), np.ones(len(nodes), bool)
         if len(chosen) < count:
             decide = np.isin(nodes, train[chosen.cpu().numpy()])
         for each in features:
             each.keeps = len(chosen) < count  # else all rows are computed at once
-        found = [each.fetch(decide, compute)[: len(chosen)] for each, compute in zip(cached, rows, strict=True)]
-        grams = [products(each, each) for each in found]
+        found = [fetch(each, decide) for each in features]
+        grams = [products(rows, rows) for rows in (rows[: len(chosen)] for rows in found)]
         options = head.kernels, head.lambdas, None, ids[chosen], count, head.power
         best, trial = choose(grams, classes[chosen], *options)
-        phi, gram = cached[best].fetch(np.ones(len(nodes), bool), rows[best]), grams[best]
+        phi, gram = found[best], grams[best]
+        if len(chosen) < count:
+            phi = join_rows(decide, phi, fetch(features[best], ~decide))
         head.chosen = head.maps.index(maps[best])
-        known = None if len(chosen) < count else lambda _: gram
-        head.solution = solve(phi[:count], classes, trial, chosen, ids=ids, gram=known)
-        self._cached = cached if unchanged.mean() >= MIN_UNCHANGED else []
-        self._layout = key[2]
+        gram_of = None if len(chosen) < count else lambda _: gram
+        head.solution = solve(phi[:count], classes, trial, chosen, ids=ids, gram=gram_of)
+        self._cached = None if changed is None else (layout, nodes, known, phi)
         self._scored = held_out, head.solution.scores(phi[count:])
         return len(local.nodes)
 
@@ -223,10 +228,10 @@ class SolvedLearner:
 
     def write(self, connection: sqlite3.Connection, version: int) -> None:
         """Store the head with a version: W and the class of each column, as safetensors."""
-        if self._cached:
-            write_rows(connection, self._cached, version, self._layout)
-        else:
+        if self._cached is None:
             drop_cache(connection)
+        else:
+            write_rows(connection, self.head.maps[self.head.chosen].name, version, *self._cached)
         if (solution := self.head.solution) is not None:
             tensors = {"weight": solution.weight.cpu().contiguous(), "classes": solution.classes.cpu()}
             data = save(tensors, {k: str(v) for k, v in self.state().items()})
@@ -255,69 +260,36 @@ class SolvedLearner:
         return {**method, "outputs": outputs}, {} if anchors is None else {"anchors": anchors.cpu().contiguous()}
 
 
-class CachedRows:
-    """Rows of φ under one map of the nodes that a solve needs, with masks over these nodes.
-
-    Args:
-        connection: the database.
-        nodes: the nodes.
-        unchanged: nodes whose rows, if they are stored, still hold.
-        feature_map: the map.
-        like: features of no node, in the dtype of rows.
-
-    Attributes:
-        loadable: nodes whose rows are stored and still hold.
-        rows: the rows of the nodes in ``present``.
-    """
-
-    def __init__(
-        self, connection: sqlite3.Connection, nodes: Array, unchanged: Array, feature_map: FeatureMap, like: Tensor
-    ) -> None:
-        self.connection, self.nodes, self.name = connection, nodes, feature_map.name
-        query = "SELECT node FROM phi WHERE map = ? ORDER BY node"  # by the index alone, without reading the rows
-        stored = connection.execute(query, (self.name,)).fetchall() if unchanged.any() else []
-        self.loadable = np.isin(nodes, np.array(stored, np.int64)) & unchanged
-        self.rows = like.new_empty(0, feature_map.num_blocks * like.size(1) + 1)
-        self.present = np.zeros(len(nodes), bool)
-
-    def fetch(self, mask: Array, compute: Callable[[Array], Tensor]) -> Tensor:
-        """Return the rows of some nodes, read or computed by a function of nodes."""
-        missing = mask & ~self.present
-        for wanted, get in ((missing & self.loadable, self._read), (missing & ~self.loadable, compute)):
-            if wanted.all():
-                self.rows = get(self.nodes)
-            elif wanted.any():
-                values = get(self.nodes[wanted])
-                if not len(self.rows):
-                    self.rows = values.new_empty(len(self.nodes), values.size(1))
-                self.rows = self.rows.to(values.device)
-                self.rows[torch.from_numpy(np.flatnonzero(wanted)).to(values.device)] = values
-        self.present = self.present | mask
-        return self.rows if mask.all() else self.rows[torch.from_numpy(np.flatnonzero(mask)).to(self.rows.device)]
-
-    def _read(self, nodes: Array) -> Tensor:
-        """Read rows as they were in the version before."""
-        where, order = f"map = :map AND node {AMONG} ORDER BY node", np.argsort(nodes)
-        rows = select(self.connection, "phi", where, map=self.name, nodes=json_list(nodes))
-        dtype, width = self.rows.dtype, self.rows.size(1)
-        sizes = {len(data) for _, _, data in rows} - {width * dtype.itemsize}
-        if sizes or [node for _, node, _ in rows] != nodes[order].tolist():
-            raise damaged("a row of the table phi")
-        data = bytearray().join([data for _, _, data in rows])
-        return torch.frombuffer(data, dtype=dtype).view(-1, width)[torch.from_numpy(np.argsort(order))]
+def read_rows(graph: StoredGraph, features: Features, nodes: Array) -> Tensor:
+    """Read rows as they were in the version before."""
+    where, order = f"map = :map AND node {AMONG} ORDER BY node", np.argsort(nodes)
+    rows = select(graph.connection, "phi", where, map=features.feature_map.name, nodes=json_list(nodes))
+    dtype, width = features.inputs.dtype, features.width
+    sizes = {len(data) for _, _, data in rows} - {width * dtype.itemsize}
+    if sizes or [node for _, node, _ in rows] != nodes[order].tolist():
+        raise damaged("a row of the table phi")
+    data = bytearray().join([data for _, _, data in rows])
+    return torch.frombuffer(data, dtype=dtype).view(-1, width)[torch.from_numpy(np.argsort(order))]
 
 
-def write_rows(connection: sqlite3.Connection, cached: Sequence[CachedRows], version: int, layout: str) -> None:
-    """Make the rows under all maps those of a version; call it in the transaction that writes the version."""
-    loaded = {each.name: each.nodes[each.loadable] for each in cached}
-    for (name,) in connection.execute("SELECT DISTINCT map FROM phi").fetchall():
-        values = {"map": name, "nodes": json_list(loaded.get(name, []))}
-        connection.execute(f"DELETE FROM phi WHERE map = :map AND node NOT {AMONG}", values)
-    for each in cached:
-        computed = np.flatnonzero(each.present & ~each.loadable)
-        rows = zip(each.nodes[computed].tolist(), each.rows[computed].cpu().numpy(), strict=True)
-        insert(connection, "phi", ((each.name, node, row.tobytes()) for node, row in rows), "REPLACE")
+def write_rows(
+    connection: sqlite3.Connection, name: str, version: int, layout: str, nodes: Array, known: Array, phi: Tensor
+) -> None:
+    """Make the rows of some nodes under a map, of which some are known, those of a version."""
+    values = {"map": name, "nodes": json_list(nodes[known])}
+    connection.execute(f"DELETE FROM phi WHERE map != :map OR node NOT {AMONG}", values)
+    rows = zip(nodes[~known].tolist(), phi.cpu().numpy()[~known], strict=True)
+    insert(connection, "phi", ((name, node, row.tobytes()) for node, row in rows), "REPLACE")
     insert(connection, "row_cache", [(1, version, layout)], "REPLACE")
+
+
+def join_rows(mask: Array, inside: Tensor, outside: Tensor) -> Tensor:
+    """Rows in the order of a mask, on the device of those outside of it."""
+    if not len(inside):
+        return outside
+    out, chosen = outside.new_empty(len(mask), outside.size(1)), torch.from_numpy(mask).to(outside.device)
+    out[chosen], out[~chosen] = inside.to(out.device), outside
+    return out
 
 
 def name_hashes(graph: StoredGraph, nodes: Array) -> Tensor:

@@ -100,16 +100,16 @@ def _add_reading(app: FastAPI, service: Service) -> None:
         _check_rows(service, ids=len(body.ids or ()), nodes=len(body.nodes or ()), edges=len(body.edges or ()))
         if body.ids is None and not body.nodes:
             raise InputError("ids or nodes are needed")
-        if not version.snapshot.learner.num_tasks:
+        if not version.learner.num_tasks:
             raise HTTPException(409, "nothing has been learned yet; observe labeled nodes first")
         ids = None if body.ids is None else schema.texts(body.ids)
         if ids is not None and len(ids) <= SMALL and not body.nodes and not body.edges:
-            return _answer(service, version.number, *version.snapshot.predict(ids, classes=body.classes))
+            return _answer(service, version.number, *version.predict(ids, classes=body.classes))
 
         def work() -> tuple[Any, ...]:
             nodes = schema.node_table(body.nodes, limits.tables) if body.nodes else None
             edges = schema.edge_table(body.edges) if body.edges else None
-            answer = version.snapshot.predict(ids, nodes, edges, body.classes)
+            answer = version.predict(ids, nodes, edges, body.classes)
             if nodes is not None:
                 service.watch(version, nodes, edges)
             return answer
@@ -149,7 +149,7 @@ def _add_reading(app: FastAPI, service: Service) -> None:
 def _add_explaining(app: FastAPI, service: Service) -> None:
     async def answer(ask: Callable[..., Any], *given: Any) -> dict[str, Any]:
         version = service.served
-        found = await service.answer(lambda: ask(version.snapshot, *given))
+        found = await service.answer(lambda: ask(version, *given))
         return {"version": version.number, **(found if isinstance(found, dict) else {"nodes": found})}
 
     @app.get("/explain")
@@ -213,10 +213,10 @@ def _add_writing(app: FastAPI, service: Service) -> None:
             idle = not service.spool.unfinished()
 
             def check() -> None:
-                tables = read_upload(directory, service.limits.tables, service.served.snapshot.version.columns)
+                tables = read_upload(directory, service.limits.tables, service.served.version.columns)
                 if idle:  # otherwise a queued update may add nodes that this one refers to
-                    prepare_update(service.served.snapshot, *tables)
-                    check_labels(service.served.snapshot, tables[0])
+                    prepare_update(service.served, *tables)
+                    check_labels(service.served, tables[0])
 
             await service.answer(check)
             return _accepted(service, (await service.submit(directory, "observe", name)).number)
@@ -228,7 +228,7 @@ def _add_writing(app: FastAPI, service: Service) -> None:
         _check_rows(service, ids=len(body.ids))
         ids = list(dict.fromkeys(schema.texts(body.ids)))
         if not service.spool.unfinished():
-            find_all(service.served.snapshot.graph, ids)
+            find_all(service.served.graph, ids)
         with service.spool.incoming() as directory:
             (directory / IDS).write_text(json.dumps({"ids": ids, "retrain": body.retrain}), encoding="utf-8")
             return _accepted(service, (await service.submit(directory, "forget")).number)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -15,55 +15,45 @@ from ergnn.folder.graph import MemoryGraph
 from ergnn.folder.snapshot import Snapshot
 
 
-class TableLearner:
-    """A learner that looks up the probabilities of nodes of its graph, and computes those of an extended graph."""
-
-    def __init__(self, learner: Any, graph: MemoryGraph, num_classes: int) -> None:
-        self._learner, self._graph, self._lock = learner, graph, threading.Lock()
-        self._table = np.zeros((graph.next_node, num_classes), np.float32)
-        nodes = graph.nodes()
-        if learner.num_tasks and len(nodes):
-            self._table[nodes] = learner.probabilities(graph, nodes, num_classes)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._learner, name)
-
-    def probabilities(self, graph: PartialGraph, nodes: Array, num_classes: int) -> Array:
-        if graph is self._graph:
-            return self._table[nodes]
-        with self._lock:  # learners cache the graph that they read last
-            return cast(Array, self._learner.probabilities(graph, nodes, num_classes))
-
-
 @dataclass(frozen=True, eq=False)
-class ServedVersion:
-    """A version of a folder in memory; threads may share it.
+class ServedVersion(Snapshot):
+    """A version of a folder with its graph in memory; threads may share it.
 
     Args:
-        snapshot: the version with its graph in memory.
+        table: probabilities of all nodes, ``[next_node, classes]``.
         versions: rows of all versions that were stored when it was read, oldest first.
     """
 
-    snapshot: Snapshot
+    table: Array
     versions: tuple[dict[str, Any], ...]
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def number(self) -> int:
-        return self.snapshot.version.number
+        return self.version.number
+
+    def probabilities(self, graph: PartialGraph, nodes: Array) -> Array:
+        """Look up the probabilities of nodes of its graph; compute those of an extended graph."""
+        if graph is self.graph:
+            return self.table[nodes]
+        with self.lock:  # learners cache the graph that they read last
+            return super().probabilities(graph, nodes)
 
 
 def load_version(folder: LearnerFolder) -> ServedVersion:
     """Read the current version into memory, with the probabilities of all nodes."""
     with folder.snapshot() as stored:
         graph = MemoryGraph(stored.graph)
-        learner = TableLearner(stored.learner, graph, len(stored.classes))
+        nodes, table = graph.nodes(), np.zeros((graph.next_node, len(stored.classes)), np.float32)
+        if stored.learner.num_tasks and len(nodes):
+            table[nodes] = stored.probabilities(graph, nodes)
         rows = [vars(database.read_version(stored.connection, n)) for n in database.kept_versions(stored.connection)]
         shown = tuple(
             {name: value for name, value in row.items() if name not in ("state", "number", "next_node")}
             | {"version": row["number"], "current": row["number"] == stored.version.number}
             for row in rows
         )
-        return ServedVersion(replace(stored, graph=graph, learner=cast(Any, learner)), shown)
+        return ServedVersion(**{**vars(stored), "graph": graph}, table=table, versions=shown)
 
 
 def current_number(folder: LearnerFolder) -> int:

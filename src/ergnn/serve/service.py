@@ -105,7 +105,7 @@ class Service:
         if inspection is None or inspection["version"] != served.number:
             inspect = partial(asyncio.get_running_loop().run_in_executor, self._inspections)
             inspection = self.metrics.inspection = await inspect(self.folder.inspect, served.number)
-            self._live = await inspect(LiveWatch, served.snapshot)
+            self._live = await inspect(LiveWatch, served)
             self.metrics.live = self._live.summary
         return inspection
 
@@ -117,7 +117,7 @@ class Service:
 
         def work() -> None:
             try:
-                live.add(version.snapshot, nodes, edges)
+                live.add(version, nodes, edges)
             except Exception:
                 LOG.exception("nodes of a request could not be watched")
 
@@ -152,7 +152,7 @@ class Service:
     def _digest(self, job: Job) -> set[str]:
         """The digest of an update, by which it is found in the folder if it was interrupted."""
         try:
-            columns = self.served.snapshot.version.columns
+            columns = self.served.version.columns
             return {tables_digest(*read_upload(self.spool.directory(job), self.limits.tables, columns))}
         except (ErgnnError, OSError):
             return set()
