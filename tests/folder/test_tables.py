@@ -103,7 +103,10 @@ def test_new_values_and_missing_columns(rows: Rows, pairs: Pairs, tmp_path: Path
         folder.observe(table([{**new, "age": "old"}], tmp_path / "text.csv"))
 
 
-def test_an_exported_model_takes_the_table(rows: Rows, pairs: Pairs, tmp_path: Path) -> None:
+@pytest.mark.parametrize("wanted", [(), ("id", "label", "age")], ids=["all kinds", "numbers alone"])
+def test_an_exported_model_takes_the_table(wanted: tuple[str, ...], rows: Rows, pairs: Pairs, tmp_path: Path) -> None:
+    if wanted:
+        rows = [{name: row[name] or "40" for name in wanted} for row in rows]
     folder = learned(tmp_path / "f", [rows], pairs)
     ids = [row["id"] for row in rows]
     place = {name: i for i, name in enumerate(ids)}

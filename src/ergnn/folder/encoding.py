@@ -8,8 +8,6 @@ Networks keep those of their first update, since their weights belong to them.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -135,9 +133,3 @@ def describe_columns(state: Mapping[str, Any]) -> list[list[str]]:
     if state.get("structure"):
         return [["(none)", "structure", "no columns", DESCRIPTION]]
     return Encoder.from_json(state["encoder"]).describe() if state.get("encoder") else []
-
-
-def digest(encoder: Encoder) -> str:
-    """Return a short text that differs for encoders that give other features."""
-    text = json.dumps(encoder.to_json(), sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

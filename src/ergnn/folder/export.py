@@ -75,7 +75,10 @@ class NodeClassifier(nn.Module):
             return to_graph(nodes, table, undirected=not self.metadata["directed"]).graph.x.to_dense()
         if self.encoder is None:
             return features_tensor(nodes).to_dense()
-        features = self.encoder.features(encode_values(self.encoder.columns, nodes.columns or {}, "the table"))
+        codes = encode_values(self.encoder.columns, nodes.columns or {}, "the table")
+        if "map" in self.metadata and self.encoder.number_scales:  # `forward` standardizes numbers
+            return torch.from_numpy(codes.numbers.astype(np.float32))
+        features = self.encoder.features(codes)
         return torch.from_numpy(features.toarray() if self.encoder.is_sparse else features)
 
     @abstractmethod

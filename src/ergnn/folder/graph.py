@@ -9,6 +9,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from hashlib import blake2b
 from itertools import pairwise, repeat
 from typing import Any
 
@@ -20,8 +21,7 @@ from ergnn.data.partial import Array, join_weights
 from ergnn.data.tables.encoder import Encoder
 from ergnn.data.tables.kinds import Codes
 from ergnn.data.tables.node_tables import SPLITS
-from ergnn.folder.database import VISIBLE, Row, Version, damaged, insert, read_number, reading_values, select
-from ergnn.folder.encoding import digest
+from ergnn.folder.database import VISIBLE, Row, Version, damaged, insert, read_number, reading_values, select, to_json
 from ergnn.folder.update import Update
 
 AMONG = "IN (SELECT value FROM json_each(:nodes))"
@@ -49,7 +49,8 @@ class StoredGraph:
             self.encoder = Encoder.from_json(state["encoder"]) if state.get("encoder") else None
             self.stored_width = int(state.get("stored_width") or self.num_features)
             self.structural = bool(state.get("structure"))
-            self.encoding = "structure" if self.structural else "" if self.encoder is None else digest(self.encoder)
+            encoding = "structure" if self.structural else state.get("encoder")
+            self.encoding = blake2b(to_json(encoding).encode(), digest_size=8).hexdigest() if encoding else ""
 
     def find(self, ids: Sequence[str]) -> Array:
         nodes = np.full(len(ids), -1, np.int64)

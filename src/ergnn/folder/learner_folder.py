@@ -292,11 +292,6 @@ class LearnerFolder:
             label, split, update = base.graph.labels(nodes)
             trained = (label >= 0) & (split == SPLITS.index("train"))
             remembered = int(np.isin(base.learner.buffer.nodes.cpu().numpy(), nodes).sum())
-            records = []
-            for number, record in enumerate(base.records):
-                lost = np.bincount(split[update == number], minlength=len(SPLITS)).tolist()
-                members = {name: record["members"][name] - count for name, count in zip(SPLITS, lost, strict=True)}
-                records.append({**record, "members": members})
             number, retrained = database.current_version(connection)[1] + 1, retrain and not exact
             with transaction(connection):
                 database.drop_after(connection, old.number)
@@ -309,8 +304,13 @@ class LearnerFolder:
                     labeled=old.labeled - int((label >= 0).sum()),
                     state={**old.state, "digest": ""},
                 )
-                version = fitted_version(connection, version, exact)
-                after = replace(base, version=version, graph=StoredGraph(connection, version), records=records)
+                graph = StoredGraph(connection, fitted_version(connection, version, exact))
+                counts = zip(
+                    *(np.bincount(graph.split(name)[2], minlength=old.updates) for name in SPLITS), strict=True
+                )
+                members = (dict(zip(SPLITS, map(int, of), strict=True)) for of in counts)
+                records = [{**r, "members": m} for r, m in zip(base.records, members, strict=True)]
+                after = replace(base, version=graph.version, graph=graph, records=records)
                 if retrained:
                     after = relearned(after)
                 else:

@@ -27,7 +27,7 @@ from ergnn.config.errors import FolderError
 from ergnn.data.partial import Array, LocalGraph, PartialGraph, read_subgraph
 from ergnn.data.structure import HOPS
 from ergnn.engine.hardware import find_device
-from ergnn.folder.database import VISIBLE, damaged, drop_cache, get_tensors, insert, select
+from ergnn.folder.database import VISIBLE, drop_cache, get_tensors, insert, reading_values, select
 from ergnn.folder.graph import AMONG, StoredGraph, json_list
 from ergnn.folder.settings import Settings
 from ergnn.replay.buffer import Experience, ExperienceBuffer
@@ -109,9 +109,7 @@ class SolvedLearner:
         nodes, count = np.concatenate([train, held_out]), len(train)
         head.sketched = head.sketch_size(graph.num_features, count)
         self._square = 0.0 if graph.encoder is None else graph.encoder.square
-        layout = (
-            f"{head.sketched} {working_dtype(graph.num_nodes, graph.num_features)} {graph.encoding} {self._square:g}"
-        )
+        layout = f"{head.sketched} {working_dtype(graph.num_nodes, graph.num_features)} {graph.encoding}"
         changed, known = None, np.zeros(len(nodes), bool)
         if len(maps) == 1 and not self.settings.directed:  # compared with another map, ppr reaches most nodes
             changed = changed_within(graph, self._version, maps[0].num_hops + graph.structural * HOPS)
@@ -262,14 +260,11 @@ class SolvedLearner:
 
 def read_rows(graph: StoredGraph, features: Features, nodes: Array) -> Tensor:
     """Read rows as they were in the version before."""
-    where, order = f"map = :map AND node {AMONG} ORDER BY node", np.argsort(nodes)
-    rows = select(graph.connection, "phi", where, map=features.feature_map.name, nodes=json_list(nodes))
-    dtype, width = features.inputs.dtype, features.width
-    sizes = {len(data) for _, _, data in rows} - {width * dtype.itemsize}
-    if sizes or [node for _, node, _ in rows] != nodes[order].tolist():
-        raise damaged("a row of the table phi")
-    data = bytearray().join([data for _, _, data in rows])
-    return torch.frombuffer(data, dtype=dtype).view(-1, width)[torch.from_numpy(np.argsort(order))]
+    values = {"map": features.feature_map.name, "nodes": json_list(nodes)}
+    rows = {row[1]: row[2] for row in select(graph.connection, "phi", f"map = :map AND node {AMONG}", **values)}
+    with reading_values("the table phi"):
+        data = bytearray().join([rows[node] for node in nodes.tolist()])
+        return torch.frombuffer(data, dtype=features.inputs.dtype).view(len(nodes), features.width)
 
 
 def write_rows(

@@ -57,7 +57,6 @@ class Job:
         attempts: number of times the writer has run it.
         phase: what happens to a running job: ``reading`` its tables, ``training`` a network or ``solving`` the closed
             form, ``forgetting`` nodes, and ``loading`` the new version.
-        share: the share of the phase that is done, 0 to 1, if it is known.
         epoch, epochs: progress of training, if something is trained.
         version: the version that it created.
         result: record of the update, or report of the forgotten nodes.
@@ -72,7 +71,6 @@ class Job:
     finished: str | None = None
     attempts: int = 0
     phase: str | None = None
-    share: float | None = None
     epoch: int = 0
     epochs: int | None = None
     version: int | None = None
@@ -88,9 +86,9 @@ class Job:
         return self.state not in ("queued", "running")
 
     def describe(self) -> dict[str, Any]:
-        values = asdict(self)
-        if self.state != "running":
-            values["phase"] = values["share"] = None
+        values = {**asdict(self), "phase": self.phase if self.state == "running" else None, "share": None}
+        if values["phase"] == "training" and self.epochs:
+            values["share"] = min(self.epoch / self.epochs, 1.0)
         if self.epochs is None:
             del values["epoch"], values["epochs"]
         return {"id": str(values.pop("number")), **values}

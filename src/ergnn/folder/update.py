@@ -235,8 +235,7 @@ def prepare_update(
     if reweighted and for_prediction:
         raise InputError(f"{reweighted:,} edge(s) are in the graph with smaller weights; observe the change first")
     limits.check("edges", graph.num_edges + pairs.shape[1] - reweighted, "the graph with this update")
-    before = np.full(len(nodes), -1, np.int64)
-    before[known >= 0] = graph.labels(known[known >= 0])[0]
+    before = graph.labels(known)[0]
     labeled = [i for i in np.argsort(numbers) if nodes.labels[i] is not None]
     new = [i for i in labeled if before[i] < 0]
     other = [i for i in labeled if before[i] >= 0 and classes[before[i]] != nodes.labels[i]]

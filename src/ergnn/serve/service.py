@@ -210,7 +210,7 @@ class Service:
                 answer = await self._writer.run(job.kind, job, directory=str(self.spool.directory(job)), name=job.name)
                 job.attempts += 1
                 if "result" in answer:
-                    job.phase, job.share = "loading", None
+                    job.phase = "loading"
                     await self._insist(self.refresh)
                     await self._finish(job, "done", result=answer["result"], version=self.served.number)
                 elif "refused" in answer:

@@ -68,7 +68,6 @@ class Writer:
                     answer = message
                 elif job is not None:
                     job.phase, job.epoch, job.epochs = message["phase"], message.get("epoch", 0), message.get("epochs")
-                    job.share = min(job.epoch / job.epochs, 1.0) if job.epochs else None
         except (asyncio.IncompleteReadError, ConnectionError, ValueError):
             LOG.error("the writer ended unexpectedly")
         finally:
