@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import isnan, log2
+from math import inf, isnan, log2
 from typing import Any
 
 import torch
@@ -31,8 +31,8 @@ DEFAULT_TEMPERATURE = 10.0
 TEMPERATURES = (0.1, 1000.0)
 """Bounds of τ."""
 
-LEAF_ROWS = {"cpu": 1 << 8, "cuda": 1 << 12}
-"""Matrices of fewer rows are factorized by LAPACK, by device."""
+LEAF_ROWS = {"cpu": 1 << 7, "cuda": 1 << 11}
+"""Matrices of at most this many rows are inverted by LAPACK; on a GPU, larger ones are factorized in blocks."""
 
 ROW_BLOCK = 1 << 13
 """Rows to sum at a time."""
@@ -46,13 +46,19 @@ GRID_ROWS = 1 << 9
 MUCH_WORSE = 1.1
 """A kernel is not tried on all rows if its error on a quarter of them is so many times that of the best one."""
 
+CLOSE = 1.05
+"""λ is searched for features and kernels whose error at the first λ is at most so many times the smallest so far."""
+
+FLAT = 5e-3
+"""The search for λ stops where the next one makes the error smaller by less than this share."""
+
 NEARLY = 1.02
 """An error of at most so many times the smallest counts as equal to it when the search chooses where to start."""
 
-EXACT_ROWS = 12_000
+EXACT_ROWS = 9_000
 """A Gaussian kernel of more rows is replaced by that of their Nyström features."""
 
-LANDMARKS = 1 << 12
+LANDMARKS = 1 << 11
 """Number of rows that Nyström features compare with."""
 
 GAIN = 0.02
@@ -258,9 +264,11 @@ def choose(
     first = linear or kernels
     if not bool((targets.size > 1).any()) or len(grams) == len(kernels) == len(lambdas) == 1:
         lam = DEFAULT_LAMBDA if len(lambdas) > 1 else float(lambdas[0])
-        return 0, Trial(first[(len(first) - 1) // 2], lam, torch.inf, power=power)
+        return 0, Trial(first[(len(first) - 1) // 2], lam, inf, power=power)
     few = None if ids is None or labels.numel() <= GRID_ROWS else loo_rows(ids, labels.numel() // 4)
-    trials = [search(gram, targets, first, lambdas, few) for gram in grams]
+    trials = list[Trial]()
+    for gram in grams:
+        trials.append(search(gram, targets, first, lambdas, few, min((trial.error for trial in trials), default=inf)))
     half, more = labels.new_empty(0), 1.0
     if ids is not None and count > labels.numel():
         half, more = loo_rows(ids, labels.numel() // 2), count / labels.numel()
@@ -273,7 +281,7 @@ def choose(
     for i in (best, base):
         trial = trials[i]
         if gaussian:
-            other = search(grams[i], targets, gaussian, lambdas, few)
+            other = search(grams[i], targets, gaussian, lambdas, few, trial.error)
             trial = other if other.error < trial.error * (1 - GAIN) else trial
         if i == base or trial.accuracy >= trials[base].accuracy:
             break
@@ -290,30 +298,37 @@ def expected_error(trial: Trial, gram: Tensor, labels: Tensor, half: Tensor, mor
 
 
 def search(
-    gram: Tensor, targets: Targets, kernels: Sequence[Kernel], lambdas: Sequence[float], few: Tensor | None = None
+    gram: Tensor,
+    targets: Targets,
+    kernels: Sequence[Kernel],
+    lambdas: Sequence[float],
+    few: Tensor | None = None,
+    lowest: float = inf,
 ) -> Trial:
     """Return the kernel and λ with the smallest weighted squared error when each row is left out in turn.
 
     With ``K + λI = LLᵀ`` of the weighted kernel matrix and dual weights α, the score of row i without it is
     ``y_i − α_i / ((K + λI)⁻¹_ii √w_i)``.
 
-    A search among ``few`` of the rows says where to start; kernels that are much worse there are not tried.
+    A search among ``few`` of the rows says where to start; kernels that are much worse there are not tried. λ is not
+    searched for kernels that are not :data:`CLOSE` to the ``lowest`` error so far.
     """
-    starts, lowest = [middle(len(lambdas))] * len(kernels), [0.0] * len(kernels)
+    starts, before = [middle(len(lambdas))] * len(kernels), [0.0] * len(kernels)
     place = middle(len(kernels))
     if few is not None:
         less, some = Targets(targets.column[few], targets.power), gram[few][:, few]
         tried = [loo_errors(some, less, *pair, lambdas)[0] for pair in zip(kernels, starts, strict=True)]
-        lowest = [min(errors) for errors in tried]
-        place = least(lowest)
+        before = [min(errors) for errors in tried]
+        place = least(before)
         # more rows may need a larger λ: the largest with nearly the smallest error
         starts = [max(j for j, e in enumerate(errors) if not e > NEARLY * min(errors)) for errors in tried]
     trials = dict[int, Trial]()
 
     def best_of(i: int) -> float:
-        if lowest[i] > MUCH_WORSE * lowest[place]:
-            return torch.inf
-        errors, accuracies = loo_errors(gram, targets, kernels[i], starts[i], lambdas)
+        if before[i] > MUCH_WORSE * before[place]:
+            return inf
+        bound = CLOSE * min([lowest, *(trial.error for trial in trials.values())])
+        errors, accuracies = loo_errors(gram, targets, kernels[i], starts[i], lambdas, bound)
         best = least(errors)
         trials[i] = Trial(kernels[i], float(lambdas[best]), errors[best], accuracies[best], targets.power)
         return trials[i].error
@@ -322,11 +337,11 @@ def search(
 
 
 def loo_errors(
-    gram: Tensor, targets: Targets, kernel: Kernel, start: int, lambdas: Sequence[float]
+    gram: Tensor, targets: Targets, kernel: Kernel, start: int, lambdas: Sequence[float], bound: float = inf
 ) -> tuple[list[float], list[float]]:
     """Return the leave-one-out errors and accuracies of λ: of all for few rows, else of those downhill from ``start``.
 
-    The error of a λ that was not tried is infinite.
+    The error of a λ that was not tried is infinite; if that of ``start`` is above the bound, no other is tried.
     """
     square, accuracies = gram.diagonal().clone(), [0.0] * len(lambdas)
     k = kernel.of_products(gram.clone(), square, square).mul_(targets.root).mul_(targets.root.T)
@@ -343,7 +358,7 @@ def loo_errors(
         return float(found)
 
     if gram.size(0) > GRID_ROWS:
-        return descend(error, len(lambdas), start), accuracies
+        return descend(error, len(lambdas), start, bound), accuracies
     errors, shares = measure(k.repeat(len(lambdas), 1, 1), k.new_tensor(lambdas)[:, None])
     return errors.tolist(), shares.tolist()
 
@@ -353,18 +368,17 @@ def middle(count: int) -> int:
     return (count - 1) // 2 + (count > 4)
 
 
-def descend(error: Callable[[int], float], count: int, place: int) -> list[float]:
-    """Return the errors of candidates downhill from ``place``, infinite for the others."""
-    errors = [torch.inf] * count
+def descend(error: Callable[[int], float], count: int, place: int, bound: float = inf) -> list[float]:
+    """Return the errors of candidates downhill from ``place``, if its own is within the bound; others are infinite."""
+    errors = [inf] * count
 
     def at(i: int) -> float:
-        if 0 <= i < count and errors[i] == torch.inf:
+        if 0 <= i < count and errors[i] == inf:
             errors[i] = error(i)
-        return errors[i] if 0 <= i < count else torch.inf
+        return errors[i] if 0 <= i < count else inf
 
-    at(place)
-    for step in (1, -1):
-        while at(place + step) < errors[place]:
+    for step in (1, -1) if not at(place) > bound else ():
+        while at(place + step) < errors[place] * (1 - FLAT):
             place += step
     return errors
 
@@ -378,17 +392,24 @@ def least(errors: Sequence[float]) -> int:
     return best
 
 
-def factor(matrix: Tensor, lam: float) -> Tensor:
-    """Return L with ``LLᵀ = matrix + λI``, in place of the matrix."""
+def factor(matrix: Tensor, lam: float = 0.0) -> Tensor:
+    """Return L with ``LLᵀ = matrix + λI``, in place of the matrix; in products on a GPU, where they are much faster."""
     matrix.diagonal().add_(lam)
-    return torch.linalg.cholesky(matrix, out=matrix)
+    if not matrix.is_cuda or matrix.size(0) <= LEAF_ROWS["cuda"]:
+        return torch.linalg.cholesky(matrix, out=matrix)
+    half = matrix.size(0) // 2
+    below = matrix[half:, :half]
+    below.copy_(torch.linalg.solve_triangular(factor(matrix[:half, :half]), below.T, upper=False).T)
+    factor(matrix[half:, half:].addmm_(below, below.T, alpha=-1))
+    matrix[:half, half:] = 0.0
+    return matrix
 
 
 def inverse_factor(matrix: Tensor, lam: Tensor | float = 0.0) -> Tensor:
     """Return ``L⁻¹`` with ``LLᵀ = matrix + λI``, in place of a matrix or several; in products, which are fast."""
     matrix.diagonal(dim1=-2, dim2=-1).add_(lam)
     half = matrix.size(-1) // 2
-    if matrix.dim() > 2 or matrix.size(0) < LEAF_ROWS[matrix.device.type]:
+    if matrix.dim() > 2 or matrix.size(0) <= LEAF_ROWS[matrix.device.type]:
         one = torch.eye(matrix.size(-1), dtype=matrix.dtype, device=matrix.device)
         return matrix.copy_(torch.linalg.solve_triangular(torch.linalg.cholesky(matrix), one, upper=False))
     first, below, second = matrix[:half, :half], matrix[half:, :half], matrix[half:, half:]
