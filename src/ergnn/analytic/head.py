@@ -235,7 +235,7 @@ class AnalyticHead:
         features = [self._features_of(graph, *each) for each in candidates]
         plain = len(candidates) // len(self._scales_of(graph))
         count = self.state.labeled()[0].numel()
-        with use_threads(None, entries=count * (count + graph.num_features)):
+        with use_threads(None, entries=count * (count + max(each.width for each in features))):
             found = self.state.solve(features, self.lambdas, self.kernels, plain, self.power)
         self.solution = None
         if found is not None:

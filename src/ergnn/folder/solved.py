@@ -26,7 +26,7 @@ from ergnn.analytic.ridge import RidgeSolution, choose, loo_rows, solve
 from ergnn.config.errors import FolderError
 from ergnn.data.partial import Array, LocalGraph, PartialGraph, read_subgraph
 from ergnn.data.structure import HOPS
-from ergnn.engine.hardware import find_device
+from ergnn.engine.hardware import find_device, use_threads
 from ergnn.folder.database import VISIBLE, drop_cache, get_tensors, insert, reading_values, select
 from ergnn.folder.graph import AMONG, StoredGraph, json_list
 from ergnn.folder.settings import Settings
@@ -125,24 +125,25 @@ class SolvedLearner:
             stored = read_rows(graph, each, nodes[mask & known]) if (mask & known).any() else fresh[:0]
             return join_rows(known[mask], stored, fresh)
 
-        ids, classes = name_hashes(graph, train).to(self.device), torch.from_numpy(labels).to(self.device)
-        chosen, decide = loo_rows(ids), np.ones(len(nodes), bool)
-        if len(chosen) < count:
-            decide = np.isin(nodes, train[chosen.cpu().numpy()])
-        for each in features:
-            each.keeps = len(chosen) < count  # else all rows are computed at once
-        found = [fetch(each, decide) for each in features]
-        grams = [products(rows, rows) for rows in (rows[: len(chosen)] for rows in found)]
-        options = head.kernels, head.lambdas, None, ids[chosen], count, head.power
-        best, trial = choose(grams, classes[chosen], *options)
-        phi, gram = found[best], grams[best]
-        if len(chosen) < count:
-            phi = join_rows(decide, phi, fetch(features[best], ~decide))
-        head.chosen = head.maps.index(maps[best])
-        gram_of = None if len(chosen) < count else lambda _: gram
-        head.solution = solve(phi[:count], classes, trial, chosen, ids=ids, gram=gram_of)
-        self._cached = None if changed is None else (layout, nodes, known, phi)
-        self._scored = held_out, head.solution.scores(phi[count:])
+        with use_threads(None, entries=count * (count + max(each.width for each in features))):
+            ids, classes = name_hashes(graph, train).to(self.device), torch.from_numpy(labels).to(self.device)
+            chosen, decide = loo_rows(ids), np.ones(len(nodes), bool)
+            if len(chosen) < count:
+                decide = np.isin(nodes, train[chosen.cpu().numpy()])
+            for each in features:
+                each.keeps = len(chosen) < count  # else all rows are computed at once
+            found = [fetch(each, decide) for each in features]
+            grams = [products(rows, rows) for rows in (rows[: len(chosen)] for rows in found)]
+            options = head.kernels, head.lambdas, None, ids[chosen], count, head.power
+            best, trial = choose(grams, classes[chosen], *options)
+            phi, gram = found[best], grams[best]
+            if len(chosen) < count:
+                phi = join_rows(decide, phi, fetch(features[best], ~decide))
+            head.chosen = head.maps.index(maps[best])
+            gram_of = None if len(chosen) < count else lambda _: gram
+            head.solution = solve(phi[:count], classes, trial, chosen, ids=ids, gram=gram_of)
+            self._cached = None if changed is None else (layout, nodes, known, phi)
+            self._scored = held_out, head.solution.scores(phi[count:])
         return len(local.nodes)
 
     def probabilities(self, graph: PartialGraph, nodes: Array, num_classes: int) -> Array:
