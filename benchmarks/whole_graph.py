@@ -165,7 +165,7 @@ def kernel_profile(graph: Graph) -> dict[str, Any]:
 
 def check(graph: Graph) -> dict[str, float]:
     """Compare the kernels of the first GAT layer with plain torch in double precision, ``‖a − b‖ / ‖b‖``."""
-    links = adjacency_of(graph).links(loops=True)
+    links = adjacency_of(graph).looped
     torch.manual_seed(1)
     shapes = [(links.sources, 8, 8), (links.sources, 8), (links.targets, 8)] * 2 + [(links.targets, 8, 8)]
     *values, g = (torch.randn(*shape, device=graph.device) for shape in shapes)

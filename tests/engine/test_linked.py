@@ -68,7 +68,7 @@ def test_embeddings_equal_those_on_the_whole_graph(name: str) -> None:
 def test_features_and_lists_of_a_whole_graph_are_not_copied() -> None:
     plain = random_graph(n=50, p_edge=0.4)
     adj = adjacency_of(plain)
-    graph = Graph.from_csr(plain.x, adj.rowptr, adj.col.int(), plain.y, undirected=True)
+    graph = Graph.from_csr(plain.x, adj.rowptr, adj.col, plain.y, undirected=True)
     nodes = torch.arange(50)
     field = make_field(model_of("gat", 8, [3], dtype=torch.float32), graph, nodes, torch.zeros(50, 1).long())
     assert field.features is graph.x

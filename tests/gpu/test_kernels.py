@@ -69,7 +69,7 @@ def large(n: int = 20_000, hub: int = 15_000, directed: bool = False) -> Graph:
 @pytest.mark.parametrize("directed", [False, True])
 def test_split_hubs_are_deterministic(directed: bool) -> None:
     graph = large(directed=directed)
-    links = Adjacency(graph.edge_index, graph.num_nodes).links(True)
+    links = Adjacency(graph.edge_index, graph.num_nodes).looped
     generator = torch.Generator().manual_seed(1)
     shapes = [(links.sources, 8, 8), (links.sources, 8), (links.targets, 8)]
     values = [torch.randn(*shape, generator=generator).cuda().requires_grad_() for shape in shapes]

@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ergnn.data.csr import CsrEdges, is_undirected, pointers, row_chunks, row_entries, targets
+from ergnn.data.csr import CsrEdges, pointers, row_chunks, row_entries, targets
 from ergnn.data.graph import Graph
 from ergnn.engine.cache import Cache
 from ergnn.engine.kernels import Links
@@ -19,19 +19,17 @@ CHUNK_EDGES = 1 << 20
 """Number of edges per chunk."""
 
 
-class Adjacency:
+class Adjacency(Links):
     """In-neighbors of every node: ``col[rowptr[v]:rowptr[v + 1]]`` are the sources of edges into ``v``."""
 
     def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
         self.num_nodes = num_nodes
         if isinstance(edge_index, CsrEdges):
-            self.rowptr, self.col, known = edge_index.rowptr, edge_index.col, edge_index.undirected
-            if known is not None:
-                self.undirected = known
+            rowptr, col, undirected = edge_index.rowptr, edge_index.col, edge_index.undirected
         else:
             source, target = edge_index
-            self.rowptr, self.col = pointers(target, num_nodes), source[torch.argsort(target, stable=True)]
-        self._links: dict[bool, Links] = {}
+            rowptr, col, undirected = pointers(target, num_nodes), source[torch.argsort(target, stable=True)], None
+        super().__init__(rowptr, col.int(), num_nodes, undirected=undirected)
 
     @property
     def num_edges(self) -> int:
@@ -40,11 +38,6 @@ class Adjacency:
     @property
     def is_large(self) -> bool:
         return self.num_edges >= LINKED_FROM
-
-    @cached_property
-    def undirected(self) -> bool:
-        """Whether each edge is present in both directions."""
-        return is_undirected(self.rowptr, self.col)
 
     @property
     def degree(self) -> Tensor:
@@ -71,13 +64,11 @@ class Adjacency:
         adjacency._loop_free = None
         return adjacency
 
-    def links(self, loops: bool) -> Links:
-        """Return all edges in the format of the kernels; with ``loops``, every node has exactly one self-loop."""
-        lists = self.without_loops() if loops else self
-        if loops not in lists._links:
-            col = lists.links(False).col if loops else self.col.int()
-            lists._links[loops] = Links(lists.rowptr, col, self.num_nodes, loops, lists.undirected)
-        return lists._links[loops]
+    @cached_property
+    def looped(self) -> Links:
+        """The same lists with exactly one self-loop per node."""
+        lists = self.without_loops()
+        return Links(lists.rowptr, lists.col, self.num_nodes, True, lists.undirected)
 
     def incoming(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Return the edges into ``nodes``: the position in ``nodes`` (ascending) and the source node of each."""
@@ -94,9 +85,6 @@ class Adjacency:
 
     def chunks(self, nodes: Tensor) -> Iterator[slice]:
         """Split the rows of ``nodes`` into chunks of about :data:`CHUNK_EDGES` edges, and at most that many rows."""
-        if 0 < nodes.numel() <= self.num_nodes and self.num_nodes + self.num_edges <= CHUNK_EDGES:
-            yield slice(0, nodes.numel())  # without waiting for a GPU
-            return
         size = self.degrees(nodes) + 1
         for first, last, _, _ in row_chunks(torch.cat([size.new_zeros(1), size.cumsum(0)]), CHUNK_EDGES):
             yield slice(first, last)

@@ -218,7 +218,7 @@ def make_linked_block(
     adj = adj.without_loops() if loops else adj
     everything = torch.arange(n, device=nodes.device)
     if slots == 1 and int(adj.degrees(nodes).sum()) > WHOLE_FROM * adj.num_edges:
-        links, read, whole = adj.links(loops), everything, True
+        links, read, whole = adj.looped if loops else adj, everything, True
         root = None if nodes.numel() == n and torch.equal(nodes, everything) else nodes
         src = SortedRows(torch.zeros_like(everything), 1)
     else:

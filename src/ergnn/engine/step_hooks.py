@@ -85,12 +85,6 @@ def join_hooks(hooks: Sequence[StepHook | None]) -> StepHook:
     return present[0] if len(hooks) == 1 else type(present[0]).stacked(present)
 
 
-def model_part(value: Tensor, model: int, models: int) -> Tensor:
-    """Return a view of one model's part of a stacked tensor."""
-    size = value.size(0) // models
-    return value[model * size : (model + 1) * size]
-
-
 def split_models(params: ParamDict, models: int) -> list[ParamDict]:
     """Return the part of each model of stacked parameters (a gradient of all parts is one concatenation)."""
     chunks = {name: value.chunk(models) for name, value in params.items()}

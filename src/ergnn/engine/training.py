@@ -20,7 +20,7 @@ from ergnn.engine.hardware import Recorded, side_stream
 from ergnn.engine.objective import Objective, ParamDict
 from ergnn.engine.sampling import Sampling
 from ergnn.engine.slots import make_optimizer
-from ergnn.engine.step_hooks import Penalty, StepHook, join_hooks, model_part, total_penalties
+from ergnn.engine.step_hooks import Penalty, StepHook, join_hooks, total_penalties
 
 T = TypeVar("T")
 _END = object()
@@ -92,7 +92,7 @@ class BestEpoch:
             value.copy_(self.buffers[name])
 
     def state_dict(self, model: int) -> dict[str, Any]:
-        params = {name: model_part(value, model, self._models).clone() for name, value in self.params.items()}
+        params = {name: value.chunk(self._models)[model].clone() for name, value in self.params.items()}
         return {"accuracy": self.accuracy[model : model + 1].clone(), "params": params, "buffers": dict(self.buffers)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -210,7 +210,7 @@ class TaskProgress:
     def _part(self, value: Tensor, param: Tensor) -> Tensor:
         """Copy this model's part of a stacked parameter, or of a tensor of the same shape."""
         stacked = value.shape == param.shape
-        return (model_part(value, self.model, self.losses.numel()) if stacked else value).clone()
+        return (value.chunk(self.losses.numel())[self.model] if stacked else value).clone()
 
 
 OnEpoch = Callable[[TaskProgress], None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -65,27 +66,20 @@ class LwF(Method):
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
         own = learner.examples(task.graph, task.train, task.id)
-        groups = self._earlier_outputs(learner, task) if self.alpha else {}
-        if not groups:
+        if not self.alpha or not task.id:
             return own.weighted(1.0 / len(own))
-        parts, outputs = [own], [_masked(own)]
-        for heads, (earlier, columns) in groups.items():
-            old = learner.logits(task.graph, task.train, earlier)  # of the model before the task: no step was taken yet
+        parts, outputs, heads, device = [own], [_masked(own)], learner.heads, learner.device
+        for _, tasks in groupby(range(task.id), lambda earlier: heads.heads_of(earlier, 1, device).tolist()):
+            scored = list(tasks)  # by the same heads
+            columns = torch.cat([heads.columns(earlier, device)[0] for earlier in scored])
+            old = learner.logits(
+                task.graph, task.train, scored[0]
+            )  # of the model before the task: no step was taken yet
             outputs.append(torch.full_like(old, MASKED))
             outputs[-1][:, columns] = old[:, columns]
-            scored_by = torch.tensor(heads, device=old.device).expand(len(own), -1)
-            parts.append(replace(own, heads=scored_by, targets=own.targets * 0))
+            of_heads = heads.heads_of(scored[0], len(own), device)
+            parts.append(replace(own, heads=of_heads, targets=own.targets * 0))
         return join_with_outputs(parts, outputs).weighted(1.0 / len(own))
-
-    @staticmethod
-    def _earlier_outputs(learner: LearnerView, task: Task) -> dict[tuple[int, ...], tuple[int, list[int]]]:
-        """Map heads to one task that they score and the outputs of all earlier tasks that they score."""
-        groups: dict[tuple[int, ...], tuple[int, list[int]]] = {}
-        for earlier in range(task.id):
-            heads = tuple(learner.heads.heads_of(earlier, 1, learner.device)[0].tolist())
-            columns = learner.heads.columns(earlier, learner.device)[0].tolist()
-            groups[heads] = earlier, sorted({*groups.get(heads, (0, []))[1], *columns})
-        return groups
 
     @pure_loss("alpha", "temperature")
     def loss(self, logits: Tensor, targets: Tensor, extras: Mapping[str, Tensor]) -> Tensor:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from ergnn.data.csr import row_chunks, targets
+from ergnn.data.csr import is_undirected, row_chunks, targets
 
 HAS_TRITON = find_spec("triton") is not None
 ON_CPU = False
@@ -63,21 +63,23 @@ class Links:
         col: ``[links]``, int32.
         sources: number of source rows.
         loops: whether each row has one self-loop, which is not in ``col``. For square matrices only.
-        undirected: whether the matrix is symmetric.
+        undirected: whether the matrix is symmetric; if None, this is checked when it is needed.
     """
 
     def __init__(
-        self, rowptr: Tensor, col: Tensor, sources: int, loops: bool = False, undirected: bool = False
+        self, rowptr: Tensor, col: Tensor, sources: int, loops: bool = False, undirected: bool | None = False
     ) -> None:
         self.rowptr, self.col, self.sources, self.loops = rowptr, col, sources, loops
         self.targets = int(rowptr.numel()) - 1
-        self._undirected = undirected
+        self.undirected = undirected
         self._transposed: Links | None = None
         self._transpose_of: ReferenceType[Links] | None = None  # weak: a cycle would keep lists on a GPU for long
 
     def transposed(self) -> Links:
         """Return the target rows of each source row, computed in chunks and cached."""
-        if self._undirected:
+        if self.undirected is None:
+            self.undirected = is_undirected(self.rowptr, self.col)
+        if self.undirected:
             return self
         original = None if self._transpose_of is None else self._transpose_of()
         if original is not None:

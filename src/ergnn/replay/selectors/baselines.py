@@ -55,7 +55,7 @@ class PageRank(Selector):
         n, device = adj.num_nodes, context.graph.device
         out = torch.bincount(adj.col, minlength=n).double()
         share = torch.where(out > 0, 1.0 / out.clamp(min=1.0), 0.0)
-        pattern = SparsePattern(adj.rowptr, adj.col.to(adj.rowptr.dtype), (n, n))
+        pattern = SparsePattern(adj.rowptr, adj.col.long(), (n, n))
         ones = torch.ones(adj.num_edges, dtype=torch.float64, device=device)
         p, change = torch.ones(n, 1, dtype=torch.float64, device=device), float("inf")
         while change > TOLERANCE * n:

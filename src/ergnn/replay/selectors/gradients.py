@@ -60,10 +60,6 @@ def gradients(model: nn.Module, examples: Examples, values: Values) -> Iterator[
             yield _gradient(value, weights)
 
 
-def _losses(objective: Objective, params: ParamDict) -> Tensor:
-    return objective.losses(params)
-
-
 def _values(
     model: nn.Module, examples: Examples, values: Values, all_params: bool = False
 ) -> Iterator[tuple[Tensor, list[Tensor]]]:
@@ -102,11 +98,11 @@ class RepairedInfluence(Selector):
         self.target = target
 
     def score(self, context: SelectionContext) -> Tensor:
-        chunks = _values(context.model, context.examples(self.target), _losses)
+        chunks = _values(context.model, context.examples(self.target), Objective.losses)
         goal = torch.stack([_gradient(losses.sum(), weights) for losses, weights in chunks]).sum(0)
         tiny = torch.finfo(goal.dtype).tiny
         goal = goal / goal.norm().clamp(min=tiny)
-        candidates = gradients(context.model, context.examples("train"), _losses)
+        candidates = gradients(context.model, context.examples("train"), Objective.losses)
         return torch.stack([(g / g.norm().clamp(min=tiny)) @ goal for g in candidates])
 
 
@@ -116,7 +112,7 @@ class GradientNorm(Selector):
 
     def score(self, context: SelectionContext) -> Tensor:
         norms = []
-        for losses, params in _values(context.model, context.examples("train"), _losses, all_params=True):
+        for losses, params in _values(context.model, context.examples("train"), Objective.losses, all_params=True):
             for loss in losses:
                 grads = torch.autograd.grad(loss, params, retain_graph=True, allow_unused=True)
                 norms.append(torch.stack([grad.double().square().sum() for grad in grads if grad is not None]).sum())
@@ -145,7 +141,7 @@ class LinearizedRidge(Ridge):
 
     def kernel(self, context: SelectionContext, candidates: Tensor, others: Tensor) -> Tensor:
         columns = context.heads.columns(context.task.id, candidates.device)[0]
-        (first,) = gradients(context.model, context.as_examples(candidates[:1]), _losses)
+        (first,) = gradients(context.model, context.as_examples(candidates[:1]), Objective.losses)
         blocks = candidates.split(max(1, BLOCK_BYTES // (8 * first.numel())))
         functions = range(columns.numel()) if columns.numel() > 2 else [columns.numel() - 1]
         kernels = []
