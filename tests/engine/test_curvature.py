@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import ergnn.engine.adjacency
-from ergnn.config.errors import CurvatureError, InputError
+from ergnn.config.errors import CurvatureError
 from ergnn.data import Graph, TaskStream
 from ergnn.engine.curvature import (
     Curvature,
@@ -231,12 +231,6 @@ def test_negative_curvature_raises_an_error():
     diagonal, b = torch.tensor([1.0, -1.0]), torch.tensor([[1.0, 3.0]])
     with pytest.raises(CurvatureError, match="no positive curvature after 1 product"):
         conjugate_gradients(lambda v: diagonal * v, b)
-
-
-def test_negative_damping_is_rejected():
-    objective = make_objective([make_model("sgc", 3)], [make_examples(random_graph(n=16, f=3, classes=2))])
-    with pytest.raises(InputError, match="0 or more"):
-        Curvature(objective, objective.parameters(), damping=-1.0)
 
 
 @st.composite

@@ -15,6 +15,7 @@ from ergnn.testing import example_context
     [
         ("nearest", {}, "choose one of: cm, cm"),
         ("im", {"target": "future"}, "choose one of: test, train, val"),
+        ("im", {"damping": -1.0}, "damping is -1.0; it must be 0 or more"),
         ("im", {"sign": "best"}, "choose one of: harmful, helpful, magnitude"),
         ("mf", {"distance": "manhattan"}, "choose one of: cosine, euclidean"),
         ("rim", {"target": "test"}, "choose one of: train, val$"),

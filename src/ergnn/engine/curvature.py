@@ -18,7 +18,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ergnn.config.errors import CurvatureError, check_at_least
+from ergnn.config.errors import CurvatureError
 from ergnn.engine.hardware import Recorded, on_stream, side_stream
 from ergnn.engine.losses import Objective, ParamDict, gradients, leaves_of
 
@@ -154,39 +154,32 @@ class Curvature:
     max_iterations: int = 500
     sketched: Tensor | None = None
 
-    def __post_init__(self) -> None:
-        check_at_least(0, damping=self.damping)
-
     @cached_property
     def _at(self) -> Linearization:
         return Linearization(self.objective, self.params)
 
-    @property
-    def shift(self) -> float:
-        """The number on the diagonal of H, of one model."""
-        return self.damping * float(self.objective.weights.sum()) + self.l2
+    @cached_property
+    def shifts(self) -> Tensor:
+        """The number on the diagonal of H, of each model, ``[models, 1]``."""
+        totals = torch.stack([weights.sum() for weights in self.objective.weights.split(self.objective.sizes)])
+        return (self.damping * totals.double() + self.l2).unsqueeze(1)
 
     @cached_property
     def _preconditioner(self) -> Product | None:
         if self.sketched is None:
             return None
         of_sketched = gauss_newton_product(self.objective.batch(self.sketched), self.params)
-        return nystrom_preconditioner(of_sketched, flatten(self.params), RANK, self.shift)
+        return nystrom_preconditioner(of_sketched, flatten(self.params), RANK, float(self.shifts))
 
     @cached_property
     def product(self) -> Product:
         """The function ``v ↦ H v`` of the rows of all models."""
-        sizes, like = self.objective.sizes, self.params
+        like, shifts = self.params, self.shifts
         of_all = gauss_newton_product(self.objective, like, self._at)
-        if len(sizes) == 1:
-            shift = self.shift
-            return lambda rows: (of_all(rows[0]) + shift * rows[0]).unsqueeze(0)
-        weights = torch.stack([of_model.sum() for of_model in self.objective.weights.split(sizes)])
-        shifts = (self.damping * weights + self.l2).unsqueeze(1)
 
         def product(rows: Tensor) -> Tensor:
             change = of_all(flatten(unflatten(rows, like)))
-            return flatten_models(unflatten(change, like), len(sizes)) + shifts.to(rows) * rows
+            return flatten_models(unflatten(change, like), rows.size(0)) + shifts.to(rows) * rows
 
         return product
 
