@@ -26,9 +26,13 @@ def assert_same_model(one: Learner, other: Learner) -> None:
         assert "num_batches" in name or torch.equal(other.model.state_dict()[name], value), name
 
 
-@pytest.mark.parametrize("options", [{}, {"norm": "batch"}], ids=["fields", "whole graph with running statistics"])
-def test_a_task_ends_with_the_first_of_its_best_epochs(stream: TaskStream, options: dict[str, Any]) -> None:
-    settings: dict[str, Any] = {**SETTINGS, "method": "replay", "backbone_options": options}
+@pytest.mark.parametrize(
+    "changed",
+    [{}, {"backbone_options": {"norm": "batch"}}, {"method": "pdgnn-tem", "backbone": "mlp", "lr": 0.003}],
+    ids=["fields", "whole graph with running statistics", "propagated features"],
+)
+def test_a_task_ends_with_the_first_of_its_best_epochs(stream: TaskStream, changed: dict[str, Any]) -> None:
+    settings: dict[str, Any] = {**SETTINGS, "method": "replay", **changed}
     learner = Learner(**settings, best_epoch=True)
     for task in stream[:2]:
         ends = [Learner(**{**settings, "epochs": epochs}) for epochs in range(1, 13)]

@@ -151,12 +151,6 @@ class FieldObjective(Objective):
         slots = [None if field.head is None else field.head.dst.slot % len(widths) for field in self.fields]
         return [None if slot is None else columns >= wide[slot, None] for slot in slots]
 
-    def with_models(self, models: Sequence[Backbone]) -> FieldObjective:
-        """Return the objective of other models of the same architecture, with the same examples and fields."""
-        other = copy(self)
-        other.models = list(models)
-        return other
-
     @property
     def linked(self) -> bool:
         return self.field.linked

@@ -88,7 +88,7 @@ def logits_together(models: Sequence[Backbone], examples: Sequence[Examples], jo
         group, nodes = models[start : start + at_once], list(examples[start : start + at_once])
         if objective is None or list(map(id, objective.examples)) != list(map(id, nodes)):
             objective = FieldObjective(group, nodes, heads)
-        objective = objective.with_models(group)
+        objective.models = list(group)  # of the same architecture, so that fields are the same
         with torch.no_grad():
             yield from objective.logits(objective.parameters()).split([len(of_model) for of_model in nodes])
 

@@ -133,8 +133,13 @@ class PDGNN(MemoryMethod):
         self.hops = hops
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
-        seen = replace(task, graph=embedded(task.graph, self.hops))
-        return balance_classes(Examples.join(self.parts(learner, seen)))
+        return balance_classes(Examples.join(self.parts(learner, self._embedded(task))))
+
+    def validation(self, learner: LearnerView, task: Task) -> Examples:
+        return super().validation(learner, self._embedded(task))
+
+    def _embedded(self, task: Task) -> Task:
+        return replace(task, graph=embedded(task.graph, self.hops))
 
     def select(self, learner: LearnerView, task: Task, trained_on: Examples) -> Selection:
         context = learner.selection_context(task, trained_on, self.per_class, False)

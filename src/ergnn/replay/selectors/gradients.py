@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import islice
 from typing import Literal
 
 import torch
@@ -54,20 +53,17 @@ def _matrices(layer: nn.Module, prefix: str) -> list[str]:
 
 
 def gradients(model: nn.Module, examples: Examples, values: Values) -> Iterator[Tensor]:
-    """Yield ``∇_{W1} value_i`` of every example, in evaluation mode."""
+    """Yield ``∇_{W1} value_i``, one row per example of a chunk, in evaluation mode."""
     for of_examples, weights in _values(model, examples, values):
-        for value in of_examples:
-            yield _gradient(value, weights)
+        yield torch.stack([_gradient(value, weights) for value in of_examples])
 
 
 def _values(
     model: nn.Module, examples: Examples, values: Values, all_params: bool = False
 ) -> Iterator[tuple[Tensor, list[Tensor]]]:
     """Yield the values of a chunk of examples, and W1 (or all parameters)."""
-    for index in (
-        torch.arange(len(examples), device=examples.nodes.device).split(FIELD_EXAMPLES) if len(examples) else ()
-    ):
-        objective = make_objective([model], [examples[index]])
+    for start in range(0, len(examples), FIELD_EXAMPLES):
+        objective = make_objective([model], [examples[slice(start, start + FIELD_EXAMPLES)]])
         params = objective.parameters()
         names = list(params) if all_params else first_layer_names(model, objective)
         weights = [params[name].requires_grad_() for name in names]
@@ -103,7 +99,7 @@ class RepairedInfluence(Selector):
         tiny = torch.finfo(goal.dtype).tiny
         goal = goal / goal.norm().clamp(min=tiny)
         candidates = gradients(context.model, context.examples("train"), Objective.losses)
-        return torch.stack([(g / g.norm().clamp(min=tiny)) @ goal for g in candidates])
+        return torch.stack([(g / g.norm().clamp(min=tiny)) @ goal for chunk in candidates for g in chunk])
 
 
 @SELECTORS.register("gradient-norm", help="largest norm of the gradient of the node's loss (GraNd)")
@@ -158,7 +154,7 @@ def _products(
 
     Gradients are zero for features that no candidate's neighborhood has: only nonzero entries are kept.
     """
-    of_block = torch.stack(list(gradients(context.model, context.as_examples(block), margin)))
+    of_block = torch.cat(list(gradients(context.model, context.as_examples(block), margin)))
     nonzero = of_block.any(0).nonzero().flatten()
     of_block = of_block[:, nonzero].double()
     products = []
@@ -166,7 +162,6 @@ def _products(
         if nodes is block:
             products.append(of_block @ of_block.T)
             continue
-        streamed = (g[nonzero] for g in gradients(context.model, context.as_examples(nodes), margin))
-        while batch := list(islice(streamed, FIELD_EXAMPLES)):
-            products.append(of_block @ torch.stack(batch).double().T)
+        for chunk in gradients(context.model, context.as_examples(nodes), margin):
+            products.append(of_block @ chunk[:, nonzero].double().T)
     return torch.cat(products, dim=1)
