@@ -99,7 +99,7 @@ def test_what_was_mistyped_is_guessed(
         ('dataset = "cora"\nseeds = "ten"', r"run\.toml: seeds is 'ten'; it must be of type int"),
         ('dataset = "cora"\nlr = "fast"', r"run\.toml: lr is 'fast'; it must be of type float"),
         ('dataset = "cora"\nselector_options = "target=test"', "selector_options is .*; it must be of type"),
-        ("dataset: cora", r"run\.toml: not a TOML file \(.*line 1"),
+        ("dataset: cora", r"run\.toml: cannot be read as a TOML file \(.*line 1"),
     ],
 )
 def test_a_bad_config_file_is_named_with_what_is_wrong(
@@ -111,7 +111,11 @@ def test_a_bad_config_file_is_named_with_what_is_wrong(
 
 
 def test_a_config_file_that_cannot_be_read_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert_refused(["run", "--config", str(tmp_path / "no.toml")], r"no\.toml: no such file", capsys)
+    assert_refused(
+        ["run", "--config", str(tmp_path / "no.toml")],
+        r"no\.toml: cannot be read as .*No such file",
+        capsys,
+    )
     assert_refused(["run", "--config", str(tmp_path)], "cannot be read", capsys)
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
     assert_refused(["run", "--config", str(tmp_path / "bytes.toml")], r"bytes\.toml: cannot be read", capsys)

@@ -72,7 +72,8 @@ def test_processes_import_plugins_wait_for_the_next_call_and_end_with_the_engine
     config = RunConfig("cora", method="mine", split="seeded", seeds=2).resolved()
     engine, seen = LocalEngine(2), []
     for name in ("a", "b"):
-        outcomes = run_units([Unit(config, [(seed, 0)]) for seed in range(2)], str(tmp_path / name), engine=engine)
+        with RunStore(tmp_path / name) as store:
+            outcomes = run_units([Unit(config, [(seed, 0)]) for seed in range(2)], store, engine=engine)
         assert [outcome.error for outcome in outcomes] == ["", ""]
         seen.append(set(multiprocessing.active_children()))
     assert len(seen[0]) == 2
@@ -115,10 +116,10 @@ def test_a_store_error_fails_only_its_unit(store_path: str) -> None:
         yield Outcome(units[0], 0.1, results=[replace(some_result(0), split=None)])  # type: ignore[arg-type]
         yield Outcome(units[1], 0.1, results=[some_result(1)])
 
-    outcomes = run_units([Unit(CONFIG, [(0, 0)]), Unit(CONFIG, [(1, 0)])], store_path, engine=spoilt)
-    assert "not a usable run store" in outcomes[0].error
-    assert outcomes[1].error == ""
     with RunStore(store_path) as store:
+        outcomes = run_units([Unit(CONFIG, [(0, 0)]), Unit(CONFIG, [(1, 0)])], store, engine=spoilt)
+        assert "not a usable run store" in outcomes[0].error
+        assert outcomes[1].error == ""
         assert [run.seed for run in store.runs()] == [1]
 
 

@@ -40,9 +40,10 @@ def rows_of(path: str) -> dict[str, dict[str, Any]]:
     return rows
 
 
-def grid_units(path: str) -> list[Unit]:
+def run_grid(path: str, **options: Any) -> list[Outcome]:
+    """Run what is missing in a store."""
     with RunStore(path) as store:
-        return units_of(store, GRID)
+        return run_units(units_of(store, GRID), store, **options)
 
 
 def at_work() -> list[int]:
@@ -79,7 +80,7 @@ class Killer:
 def here(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """The grid, done in this process."""
     path = str(tmp_path_factory.mktemp("here") / "runs.sqlite")
-    assert [outcome.error for outcome in run_units(grid_units(path), path)] == [""] * 6
+    assert [outcome.error for outcome in run_grid(path)] == [""] * 6
     return rows_of(path)
 
 
@@ -87,13 +88,13 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
 def test_ray_gives_the_same_store_if_a_worker_is_killed(tmp_path: Path, here: dict[str, dict[str, Any]]) -> None:
     path = str(tmp_path / "runs.sqlite")
     killer = Killer()
-    outcomes = run_units(grid_units(path), path, on_done=killer, engine=RayEngine(jobs=2))
+    outcomes = run_grid(path, on_done=killer, engine=RayEngine(jobs=2))
     assert len(killer.killed) == 1
     assert [outcome.error for outcome in outcomes] == [""] * 6
     assert killer.told == outcomes
     assert rows_of(path) == here
     assert not ray.is_initialized()
-    assert grid_units(path) == []
+    assert run_grid(path) == []
 
 
 @pytest.mark.slow
@@ -111,7 +112,7 @@ def test_a_cluster_that_loses_a_machine_fills_a_store_on_a_server(
 
     try:
         engine = RayEngine(address=cluster.address)
-        outcomes = run_units(grid_units(postgresql), postgresql, on_done=lose_one, engine=engine)
+        outcomes = run_grid(postgresql, on_done=lose_one, engine=engine)
     finally:
         cluster.shutdown()
     assert [outcome.error for outcome in outcomes] == [""] * 6

@@ -167,11 +167,10 @@ def test_units_are_fixed_batches_and_none_is_planned_twice(tmp_path: Path) -> No
 def test_one_failure_does_not_stop_the_rest(tmp_path: Path) -> None:
     good = RunConfig(backbone="sgc", split="seeded", seeds=1, epochs=1).resolved()
     bad = replace(good, per_class=10_000)
-    path = str(tmp_path / "runs.sqlite")
-    outcomes = run_units([Unit(bad, [(0, 0)]), Unit(good, [(0, 0)])], path)
-    assert "10000" in outcomes[0].error.replace(",", "")
-    assert outcomes[1].error == ""
-    with RunStore(path) as store:
+    with RunStore(tmp_path / "runs.sqlite") as store:
+        outcomes = run_units([Unit(bad, [(0, 0)]), Unit(good, [(0, 0)])], store)
+        assert "10000" in outcomes[0].error.replace(",", "")
+        assert outcomes[1].error == ""
         assert [run.key for run in store.runs()] == [member_key(good, 0, 0)]
 
 

@@ -46,7 +46,7 @@ def test_line_chart_draws_points_where_their_values_are() -> None:
 
 def test_heat_map_is_deeper_for_larger_values_and_skips_what_was_not_measured() -> None:
     matrix = np.array([[0.9, np.nan], [0.5, 0.7]])
-    svg = heat_map(matrix, low=0.5, high=1.0, label="l", tips=[["a", ""], ["b", "<c>"]]).content
+    svg = heat_map(matrix, low=0.5, label="l", tips=[["a", ""], ["b", "<c>"]]).content
     depth = {tip: float(opacity) for opacity, tip in re.findall(r'fill-opacity="([\d.]+)" data-tip="([^"]*)"', svg)}
     assert depth["a"] > depth["&lt;c&gt;"] > depth["b"]
     assert len(depth) == 3

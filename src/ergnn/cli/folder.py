@@ -18,6 +18,7 @@ from ergnn.cli.arguments import MAX_ROWS, NAMED_COLUMNS
 from ergnn.cli.options import given, refuse_unused
 from ergnn.cli.output import output, print_json, progress_bar, write_rows
 from ergnn.config.errors import InputError, did_you_mean
+from ergnn.config.files import wrap_errors
 from ergnn.data.tables import Columns, EdgeTable, NodeTable, read_graph, read_nodes, read_tables
 from ergnn.folder import LearnerFolder, Settings, page, why
 from ergnn.pages.table import Table, percent, render_page
@@ -266,10 +267,8 @@ def read_token(path: str | None) -> str | None:
     """The token of a file, or of the environment; None without either."""
     if path is None:
         return os.environ.get("ERGNN_TOKEN") or None
-    try:
+    with wrap_errors(f"--token-file {path}", "text"):
         token = Path(path).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--token-file {path}: cannot be read ({error})") from None
     if not token:
         raise InputError(f"--token-file {path}: is empty")
     return token

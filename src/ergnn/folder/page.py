@@ -77,7 +77,7 @@ def _confusion(inspection: dict[str, Any]) -> Drawing | None:
     tips = [[about.format(nodes[i, j], total[i, 0], names[i], names[j]) for j in size] for i in size]
     label = "share in percent of the held-out nodes of each class that is predicted as each class"
     shown = [short(name, 14) for name in names]
-    return heat_map(shares, low=0.0, high=1.0, label=label, tips=tips, names=shown, side=480)
+    return heat_map(shares, low=0.0, label=label, tips=tips, names=shown, side=480)
 
 
 def _tables(inspection: dict[str, Any]) -> Iterator[Table]:

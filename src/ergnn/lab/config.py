@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ergnn.config.errors import InputError, check_at_least, check_choice
+from ergnn.config.files import wrap_errors
 from ergnn.config.learner_config import EDGES, LEFTOVERS, PROTOCOLS, SCENARIOS, STREAM_DEFAULTS, LearnerConfig
 from ergnn.config.registry import field_options
 
@@ -286,16 +287,9 @@ def _canonical(value: Any) -> Any:
 
 def read_config(path: str | Path) -> dict[str, Any]:
     """Read flat settings from a TOML file."""
-    path = Path(path)
     tomllib = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-    try:
-        settings = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read ({error})") from None
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: not a TOML file ({error})") from None
+    with wrap_errors(path, "a TOML file"):
+        settings = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     return check_settings(settings, str(path))
 
 

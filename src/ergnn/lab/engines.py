@@ -296,14 +296,13 @@ def units_of(store: RunStore, configs: Sequence[RunConfig], batch: int = BATCH) 
 
 def run_units(
     units: Sequence[Unit],
-    store_path: str,
-    on_done: Callable[[Outcome], None] | None = None,
-    *,
+    store: RunStore,
+    on_done: Callable[[Outcome], None] = lambda outcome: None,
     engine: Engine | None = None,
 ) -> list[Outcome]:
     """Run units and store their results; ``on_done`` is called with each. One that fails does not stop the others."""
     outcomes = []
-    with RunStore(store_path) as store, closing((engine or LocalEngine())(units)) as computed:
+    with closing((engine or LocalEngine())(units)) as computed:
         for outcome in computed:
             error = outcome.error
             if not error:
@@ -312,8 +311,7 @@ def run_units(
                 except ErgnnError as failure:
                     error = str(failure)
             outcomes.append(replace(outcome, error=error, results=()))
-            if on_done is not None:
-                on_done(outcomes[-1])
+            on_done(outcomes[-1])
     return outcomes
 
 
@@ -343,8 +341,8 @@ class GridRunner:
         engine: Engine | None = None,
         batch: int = BATCH,
         run: bool = True,
-        on_plan: Callable[[str, int], None] | None = None,
-        on_done: Callable[[Outcome], None] | None = None,
+        on_plan: Callable[[str, int], None] = lambda stage, units: None,
+        on_done: Callable[[Outcome], None] = lambda outcome: None,
     ) -> None:
         self.out, self.engine, self.batch, self.run = Path(out), engine, batch, run
         self.on_plan, self.on_done = on_plan, on_done
@@ -370,15 +368,11 @@ class GridRunner:
         Args:
             store: another file of the output folder, instead of the store.
         """
-        path = self.store if store is None else str(self.out / store)
-        with RunStore(path) as opened:
-            units = units_of(opened, configs, self.batch) if self.run else []
-        if self.on_plan is not None:
-            self.on_plan(stage, len(units))
-        if units:
-            self.outcomes += run_units(units, path, self.on_done, engine=self.engine)
         results: list[tuple[str, list[StoredRun]]] = []
-        with RunStore(path) as opened:
+        with RunStore(self.store if store is None else self.out / store) as opened:
+            units = units_of(opened, configs, self.batch) if self.run else []
+            self.on_plan(stage, len(units))
+            self.outcomes += run_units(units, opened, self.on_done, self.engine)
             for config in configs:
                 runs = opened.finished(config)
                 missing = len(members_of(config)) - len(runs)

@@ -158,7 +158,7 @@ def accuracy_map(
     ]
     mean = np.where(np.tri(size, dtype=bool), values.mean(axis=0), np.nan)
     lines = [f"after {names[i]}: " + ", ".join(f"{100 * v:.1f}" for v in mean[i, : i + 1]) for i in range(size)]
-    return heat_map(mean, low=low, high=1.0, label=f"{label}; {'; '.join(lines)}", tips=tips, side=side)
+    return heat_map(mean, low=low, label=f"{label}; {'; '.join(lines)}", tips=tips, side=side)
 
 
 def mean_matrix(matrices: Sequence[AccuracyMatrix]) -> AccuracyMatrix:

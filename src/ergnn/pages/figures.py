@@ -243,13 +243,12 @@ def heat_map(
     matrix: NDArray[np.float64],
     *,
     low: float,
-    high: float,
     label: str,
     tips: Sequence[Sequence[str]],
     names: Sequence[str] = (),
     side: int | None = None,
 ) -> Drawing:
-    """Draw cells colored from low to high (fractions), one row per task learned, with numbers if they fit.
+    """Draw cells colored from low to 1 (fractions), one row per task learned, with numbers if they fit.
 
     Args:
         names: of rows and columns, by default their numbers; columns have numbers too where a name is too long.
@@ -267,7 +266,7 @@ def heat_map(
         elements.append(text(left + (i + 0.5) * cell, top - 4, column_name, "tick mid"))
         elements.append(text(left - 6, top + (i + 0.5) * cell + 4, row_name, "tick end"))
     for i, j in np.argwhere(~np.isnan(matrix)).tolist():
-        depth = float(np.clip((matrix[i, j] - low) / ((high - low) or 1), 0, 1))
+        depth = float(np.clip((matrix[i, j] - low) / ((1 - low) or 1), 0, 1))
         x, y = left + j * cell, top + i * cell
         elements.append(
             f'<rect class="cell mark" x="{x:g}" y="{y}" width="{cell - 1}" height="{cell - 1}" '
