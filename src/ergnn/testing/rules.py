@@ -14,12 +14,13 @@ from unittest import SkipTest
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ergnn.config.errors import InputError, check_choice
 from ergnn.config.registry import Registry
 from ergnn.data import DATASETS
 from ergnn.data.datasets import Dataset
+from ergnn.engine.distributed import digest
 from ergnn.methods import METHODS, Method
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.replay import SELECTORS, Selector
@@ -149,18 +150,7 @@ def _registered(subject: Subject) -> None:
 
 def same(a: Any, b: Any) -> bool:
     """Return whether nested dictionaries, lists and (sparse) tensors are equal bit for bit."""
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        if a.layout != b.layout or a.dtype != b.dtype or a.shape != b.shape:
-            return False
-        if a.layout == torch.sparse_csr:
-            components = ("crow_indices", "col_indices", "values")
-            return all(torch.equal(getattr(a, component)(), getattr(b, component)()) for component in components)
-        return torch.equal(a, b)
-    if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
-    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) == len(b) and all(same(p, q) for p, q in zip(a, b, strict=True))
-    return bool(a == b)
+    return digest(a) == digest(b)
 
 
 def saved_and_loaded(state: Any) -> Any:
@@ -177,6 +167,6 @@ def random_state() -> tuple[Any, ...]:
 
 @contextmanager
 def unchanged(what: str, read: Callable[[], Any]) -> Iterator[None]:
-    before = deepcopy(read())
+    before = digest(read())
     yield
-    require(same(before, read()), f"{what} changed.")
+    require(digest(read()) == before, f"{what} changed.")
