@@ -31,7 +31,7 @@ from ergnn.lab.run import BATCH, StreamCache, members_of, run_members
 from ergnn.lab.store import RunStore, origin_here
 
 STREAMS = StreamCache()
-"""The streams of the last unit: many units have the same."""
+"""The streams of the last unit of a Ray worker: many units have the same."""
 RETRIES = 3
 """Number of retries of a unit whose worker or machine was lost."""
 OBJECT_STORE = 128 * 2**20
@@ -64,7 +64,7 @@ class Outcome:
 Engine = Callable[[Sequence[Unit]], Generator[Outcome, None, None]]
 
 
-def compute(unit: Unit) -> Outcome:
+def compute(unit: Unit, streams: StreamCache | None = None) -> Outcome:
     """Run the members of a unit together in this process; an error becomes part of the result.
 
     If the memory of a GPU does not suffice, the members are run in smaller batches.
@@ -76,7 +76,7 @@ def compute(unit: Unit) -> Outcome:
         while len(results) < len(unit.members):
             left = unit.members[len(results) :]
             try:
-                for finished in run_members(unit.config, left, batch=batch, cache=STREAMS):
+                for finished in run_members(unit.config, left, batch=batch, cache=streams):
                     results += finished
             except torch.OutOfMemoryError:
                 if batch == 1:
@@ -117,15 +117,9 @@ class LocalEngine:
 
     def __call__(self, units: Sequence[Unit]) -> Generator[Outcome, None, None]:
         if self.jobs == 1:
-            try:
-                for unit in units:
-                    yield compute(unit)
-            finally:
-                STREAMS.clear()
-        else:
-            yield from self._in_processes(units)
-
-    def _in_processes(self, units: Sequence[Unit]) -> Generator[Outcome, None, None]:
+            streams = StreamCache()
+            yield from (compute(unit, streams) for unit in units)
+            return
         waiting = list(reversed(units))
         running: dict[Any, tuple[Connection, BaseProcess, Unit]] = {}
         try:
@@ -164,9 +158,10 @@ def _work(connection: Connection, imported: Sequence[str]) -> None:
     for name in imported:
         imports.import_plugin(name)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    streams = StreamCache()
     try:
         while True:
-            connection.send(compute(connection.recv()))
+            connection.send(compute(connection.recv(), streams))
     except (EOFError, BrokenPipeError, KeyboardInterrupt):
         return
 
@@ -271,7 +266,7 @@ def _check_reachable(address: str) -> None:
 
 def _compute(unit: Unit, cpus: float) -> Outcome:
     torch.set_num_threads(max(1, int(cpus)))
-    return compute(unit)
+    return compute(unit, STREAMS)
 
 
 def units_of(store: RunStore, configs: Sequence[RunConfig], batch: int = BATCH) -> list[Unit]:

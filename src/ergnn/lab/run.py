@@ -96,10 +96,6 @@ class StreamCache:
     """Keeps the streams of the last members, on their device, for another configuration with the same streams."""
 
     def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        """Free the streams and the graph."""
         self._graphs: GraphCache = {}
         self._key = ""
         self._presets: list[PresetStream] = []
