@@ -39,11 +39,11 @@ def run_command(args: argparse.Namespace) -> None:
     from ergnn.engine.distributed import RanksError, joined, launched_first
     from ergnn.engine.hardware import set_threads
     from ergnn.lab.report.page import write_run_figure
+    from ergnn.lab.result import measure_table, run_text
     from ergnn.lab.run import run, total_epochs
     from ergnn.lab.store import RunStore
     from ergnn.learning.resolve import options_in_effect
     from ergnn.pages.figures import check_figure_file
-    from ergnn.pages.run_tables import accuracy_table, measure_table, run_text
 
     refuse_unused(config.given(), config.learner)
     config = config.resolved()
@@ -75,7 +75,7 @@ def run_command(args: argparse.Namespace) -> None:
     if args.json:
         print_json(shown)
     elif args.latex:
-        print("\n\n".join(table.to_latex() for table in (accuracy_table(shown), measure_table(shown))))
+        print("\n\n".join(table.to_latex() for table in (result.matrix.table(), measure_table(shown))))
     else:
         print(run_text(shown))
     if args.plot:  # last: if it cannot be written, the results are not lost

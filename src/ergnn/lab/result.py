@@ -1,9 +1,13 @@
-"""Results of runs: one per seed and class order, a stored one, and all results of a configuration."""
+"""Results of runs: one per seed and class order, a stored one, and all results of a configuration, also as text."""
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from rich.filesize import decimal
 
 from ergnn.config.learner_config import reveals_labels
 from ergnn.config.registry import name_of
@@ -11,8 +15,12 @@ from ergnn.data.datasets import DATASETS
 from ergnn.lab.config import RunConfig
 from ergnn.lab.grid import paper_result
 from ergnn.learning import metrics
-from ergnn.learning.metrics import AccuracyMatrix, Summary, summarize
+from ergnn.learning.metrics import AccuracyMatrix, Summary, shown_tasks, summarize
 from ergnn.learning.resolve import options_in_effect
+from ergnn.pages.table import LEAKY, NOTHING, OWN_EDGES, Table, duration, percent
+
+WIDTH = 80
+"""Maximum width of the text of a result, unless a name is longer."""
 
 Member = tuple[int, int]
 """Seed and number of the class order."""
@@ -213,3 +221,87 @@ class RunResult:
             },
             **{name: sum(record[name] for record in history) for name in ("train_seconds", "select_seconds")},
         }
+
+
+def measure_table(result: Mapping[str, Any]) -> Table:
+    """Build a table of PM, FM and AA of one run with their spread, and the paper's if in ``result["paper"]``.
+
+    The title marks leaky results, since the table may be shown without its page.
+    """
+    names = {
+        "pm": "PM performance mean",
+        "fm": f"FM forgetting mean (over {result['fm']['denominator']})",
+        "aa": "AA average accuracy",
+    }
+    paper = result["paper"]
+    header = ["%", "mean ± std", "95 % interval", *(["paper", "diff"] if paper else [])]
+    rows = []
+    for key, name in names.items():
+        row = [name, *_spread(result[key])]
+        if paper:
+            ours, theirs = result[key]["mean"], paper.get(key)
+            row += [NOTHING] * 2 if theirs is None else [percent(theirs), f"{100 * (ours - theirs):+.2f}"]
+        rows.append(row)
+    return Table(header, rows, title=LEAKY if result["leaky"] else "")
+
+
+def run_text(result: Mapping[str, Any]) -> str:
+    """Format the output of ``ergnn run`` from the object that ``ergnn run --json`` prints."""
+    tasks = result["tasks"] or []
+    blocks = [
+        _heading(result),
+        AccuracyMatrix(result["matrix"], result["metric"]).table().to_text(),
+        "\n".join(
+            " …" if i is None else _wrapped(f" task {i + 1}", ", ".join(map(str, tasks[i])))
+            for i in shown_tasks(len(tasks))
+        ),
+        measure_table(result).to_text(),
+        _cost(result),
+        "\n".join(_wrapped("Note", note) for note in result["notes"]),
+    ]
+    return "\n\n".join(block for block in blocks if block)
+
+
+def _heading(result: Mapping[str, Any]) -> str:
+    what = f"{result['dataset']} · {result['backbone']} · {result['method']}"
+    if result["selector"] is not None:
+        what += f" · {result['selector']}, {_count(result['per_class'], 'node')} per class"
+    how = [
+        *([f"scenario {result['scenario']}"] if result["scenario"] else []),
+        f"protocol {result['protocol']}",
+        f"{result['split']} split",
+        f"{result['head']} head",
+        f"{result['edges'] or 'no'} edges",
+        _count(len(result["seeds"]), "seed"),
+    ]
+    marks = [*([LEAKY] if result["leaky"] else []), *([OWN_EDGES] if result["reveals_labels"] else [])]
+    return "\n".join([what, *textwrap.wrap(" · ".join(how), WIDTH), *marks])
+
+
+def _cost(result: Mapping[str, Any]) -> str:
+    buffer = result["buffer"]
+    lines = []
+    if buffer["nodes"]:
+        lines.append(_wrapped("Buffer", f"{_count(buffer['nodes'], 'node')}, {decimal(buffer['bytes'])}"))
+    lines.append(_wrapped("Time", duration(result["seconds"])))
+    training, selection = result["train_seconds"], result["select_seconds"]
+    if training and selection and buffer["nodes"]:
+        lines.append(_wrapped("", f"selection took {100 * selection / training:.0f} % of the training time"))
+    lines.append(_wrapped("Memory", f"{result['peak_memory_mb']:,.0f} MB (peak)"))
+    return "\n".join(lines)
+
+
+def _spread(summary: Mapping[str, Any]) -> tuple[str, str]:
+    mean, half = summary["mean"], summary["ci95"]
+    if half is None:
+        return percent(mean), NOTHING
+    return f"{percent(mean)} ± {percent(summary['std'])}", f"[{percent(mean - half)}, {percent(mean + half)}]"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def _wrapped(label: str, text: str) -> str:
+    """Format a label and a text with a hanging indent."""
+    return textwrap.fill(text, WIDTH, initial_indent=f"{label:<8} ", subsequent_indent=" " * 9)

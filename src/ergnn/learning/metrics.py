@@ -24,8 +24,7 @@ from torch import Tensor
 from ergnn.config.errors import InputError, check_choice
 from ergnn.data.stream import METRICS
 from ergnn.pages.figures import Drawing, heat_map
-from ergnn.pages.run_tables import accuracy_table
-from ergnn.pages.table import percent
+from ergnn.pages.table import Table, percent
 
 
 def accuracy(predicted: Tensor, target: Tensor) -> float:
@@ -111,6 +110,17 @@ class AccuracyMatrix:
         """Return nested lists for JSON, with ``None`` for entries that were not measured."""
         return [[None if np.isnan(score) else float(score) for score in row] for row in self.values]
 
+    def table(self) -> Table:
+        """Return one row after each task, with one column per task learned so far; of many tasks, some of each."""
+        shown = shown_tasks(self.num_tasks)
+        metric = {"accuracy": "accuracy", "micro-f1": "micro-F1"}[self.metric]
+        header = [f"{metric} (%)", *("…" if j is None else f"task {j + 1}" for j in shown)]
+        rows = []
+        for i in shown:
+            cells = ["" if i is None or j is None or j > i else percent(self.values[i, j]) for j in shown]
+            rows.append(["…" if i is None else f"after task {i + 1}", *cells])
+        return Table(header, rows)
+
     def plot(self) -> Drawing:
         """Draw the matrix: a notebook shows the drawing, and its ``save("matrix.svg")`` writes it."""
         return accuracy_map([self], f"{self.metric} in percent")
@@ -136,11 +146,16 @@ class AccuracyMatrix:
         return f"AccuracyMatrix({self.num_tasks} task{'s' * (self.num_tasks > 1)}: {self._measures()})"
 
     def __str__(self) -> str:
-        return f"{accuracy_table({'matrix': self.values, 'metric': self.metric}).to_text()}\n{self._measures()}"
+        return f"{self.table().to_text()}\n{self._measures()}"
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
         return f"<pre>{escape(str(self))}</pre>"
+
+
+def shown_tasks(number: int) -> list[int | None]:
+    """Return the tasks that a table shows: all, or the first four and the last three with None between them."""
+    return list(range(number)) if number <= 8 else [0, 1, 2, 3, None, number - 3, number - 2, number - 1]
 
 
 def accuracy_map(

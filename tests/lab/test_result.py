@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from ergnn.pages.run_tables import accuracy_table, measure_table, run_text
+from ergnn.lab.result import measure_table, run_text
+from ergnn.learning.metrics import AccuracyMatrix
 from ergnn.pages.table import LEAKY
 
 RESULT: dict[str, Any] = {
@@ -94,10 +95,10 @@ def test_one_seed_shows_no_spread() -> None:
     assert "diff" not in page
 
 
-def test_upper_triangle_is_not_shown_and_gaps_below_it_are_marked() -> None:
-    table = accuracy_table(result(matrix=[[0.5, 0.4], [None, 0.9]], metric="micro-f1"))
+def test_the_upper_triangle_is_not_shown() -> None:
+    table = AccuracyMatrix([[0.5, 0.4], [0.3, 0.9]], "micro-f1").table()
     assert table.header == ["micro-F1 (%)", "task 1", "task 2"]
-    assert table.rows == [["after task 1", "50.00", ""], ["after task 2", "–", "90.00"]]
+    assert table.rows == [["after task 1", "50.00", ""], ["after task 2", "30.00", "90.00"]]
 
 
 @given(st.integers(1, 40), st.integers(1, 30), st.floats(0, 1), st.floats(0, 0.5))
@@ -120,7 +121,7 @@ def test_the_page_fits_80_columns(tasks: int, nodes: int, score: float, spread: 
 
 def test_many_tasks_show_the_first_and_the_last() -> None:
     matrix = np.tril(np.arange(1, 530).reshape(23, 23) / 1000)
-    table = accuracy_table(result(matrix=matrix.tolist()))
+    table = AccuracyMatrix(matrix).table()
     assert table.header[1:] == ["task 1", "task 2", "task 3", "task 4", "…", "task 21", "task 22", "task 23"]
     assert [row[0].split()[-1] for row in table.rows] == ["1", "2", "3", "4", "…", "21", "22", "23"]
     assert set(table.rows[4][1:]) == {""}
