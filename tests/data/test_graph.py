@@ -174,10 +174,11 @@ def test_from_pyg_warns_about_labels_from_1_and_edges_in_one_direction(recwarn: 
     data = Data(x=torch.ones(10, 2), edge_index=torch.cat([edges, edges[:, :2].flip(0)], 1), y=torch.arange(10) % 6 + 1)
     Graph.from_pyg(data, "mine")
     assert [str(warning.message) for warning in recwarn] == [
-        "mine: no node has class 0; labels start at 1",
         "mine: 64 % of the edges have one direction only, and messages pass along edges; for an undirected graph, use "
         "torch_geometric.utils.to_undirected(data.edge_index)",
+        "mine: no node has class 0; labels start at 1",
     ]
+    assert {warning.filename for warning in recwarn} == {__file__}
     recwarn.clear()
     ContinualNodeClassifier().fit(data)
     assert "X: 64 % of the edges have one direction only" in str(recwarn.pop(UserWarning).message)

@@ -113,8 +113,8 @@ def test_given_takes_ids_lists_arrays_and_masks() -> None:
     [
         ([0, 6], [1], [2], "train: nodes contains 6; nodes are 0 to 5"),
         ([0], [-1], [2], "val: nodes contains -1; nodes are 0 to 5"),
-        ([0, 0], [1], [2], "train contains node 0 more than once"),
-        ([0, 1], [2], [3, 1], r"train and test overlap in 1 node\(s\), the first is node 1"),
+        ([0, 0], [1], [2], r"node 0 is in train and train \(1 such node\(s\)\); a node is in one of them, once"),
+        ([0, 1], [2], [3, 1], r"node 1 is in train and test \(1 such node"),
         ([0.5], [1], [2], "train: nodes must be a vector of node ids.* got torch.float64"),
         ([True, False], [1], [2], "train: .* a mask of 6 entries; got torch.bool"),
     ],

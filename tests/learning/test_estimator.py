@@ -323,7 +323,7 @@ def test_more_invalid_arguments_are_rejected(stream: TaskStream) -> None:
         made.partial_fit(X, np.zeros(90))
     with pytest.raises(InputError, match="a graph as a tuple is"):
         small().fit((X, X, X, X), np.zeros(90))
-    with pytest.raises(InputError, match="edge_index must contain node ids"):
+    with pytest.raises(InputError, match="node ids are integers"):
         small().fit((X, np.zeros((2, 3))), np.zeros(90))
     with pytest.raises(InputError, match="X has no labels"):
         small().fit((X, graph.edge_index), nodes=[0])

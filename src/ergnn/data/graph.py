@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 UNLABELED = -1
+SPLITS = ("train", "val", "test")
 CHECKED = 1 << 24
 """Feature values per chunk of a check."""
 LOOKED_UP = 100_000
@@ -153,22 +154,18 @@ class Graph:
                 raise InputError(
                     f"{name}: a {type(data).__name__} without {key!r}; a PyG Data with edge_index and y is needed"
                 )
-        x, y, weight = pyg_values(data, name)
-        assert y is not None
-        parts = ("train", "val", "test")
-        masks = [mask for part in parts if (mask := getattr(data, f"{part}_mask", None)) is not None]
+        masks = [mask for part in SPLITS if (mask := getattr(data, f"{part}_mask", None)) is not None]
         vectors = [mask for mask in masks if mask.dim() == 1]
         split = Split(*(mask.nonzero().flatten() for mask in vectors)) if len(vectors) == 3 else None
         if masks and split is None:
             shapes = ", ".join(str(list(mask.shape)) for mask in masks)
             text = f"{name}: masks of shape {shapes} are not read; one vector each for train, val and test is needed"
             warnings.warn(text, UserWarning, stacklevel=2)
-        graph = cls(x, data.edge_index.long(), y, name=name, public_split=split, edge_weight=weight).validate()
-        labeled = y[y != UNLABELED]
+        graph = read_pyg(data, name, split)
+        labeled = graph.y[graph.y != UNLABELED]
         if labeled.numel() and int(labeled.min()) > 0:
             start = int(labeled.min())
             warnings.warn(f"{name}: no node has class 0; labels start at {start}", UserWarning, stacklevel=2)
-        warn_one_way(graph.edge_index, graph.num_nodes, name)
         return graph
 
     @classmethod
@@ -314,15 +311,16 @@ def check_homogeneous(data: Any, name: str) -> None:
         )
 
 
-def pyg_values(data: Any, name: str, warn: bool = True) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Features, class ids and edge weights (floats) of a PyG ``Data``; None without labels or weights.
+def read_pyg(data: Any, name: str, split: Split | None = None, warn: bool = True) -> Graph:
+    """Read a PyG ``Data``, whose nodes are unlabeled if it has no ``y``.
 
-    Without ``x``, features follow from the edges, and a warning says so. Numbers to predict and several labels per node
-    are refused.
+    Without ``x``, features follow from the edges. Unless ``warn`` is false, warnings say so, and that most edges have
+    one direction only. Numbers to predict and several labels per node are refused.
     """
     x, y, weight = data.x, data.y, getattr(data, "edge_weight", None)
-    if data.edge_index.is_floating_point() or data.edge_index.dtype == torch.bool:
-        raise InputError(f"{name}: edge_index is {data.edge_index.dtype}; node ids are integers")
+    ends = data.edge_index
+    if ends.is_floating_point() or ends.is_complex() or ends.dtype == torch.bool:
+        raise InputError(f"{name}: edge_index is {ends.dtype}; node ids are integers")
     if x is not None and x.dim() != 2:
         raise InputError(f"{name}: x has shape {list(x.shape)}; one row per node, [nodes, features], is needed")
     weight = weight if weight is None or weight.is_floating_point() else weight.float()
@@ -330,9 +328,9 @@ def pyg_values(data: Any, name: str, warn: bool = True) -> tuple[Tensor, Tensor 
         if warn:
             warnings.warn(f"{name}: no features x; models read {DESCRIPTION}", UserWarning, stacklevel=3)
         ids = [str(i) for i in range(data.num_nodes if y is None else len(y))]
-        x = csr_tensor(structural_features(ids, data.edge_index.numpy(force=True))).to(data.edge_index.device)
+        x = csr_tensor(structural_features(ids, ends.numpy(force=True))).to(ends.device)
     if y is None:
-        return x, None, weight
+        y = torch.full((x.size(0),), UNLABELED, device=x.device)
     if y.dim() > 1 and y.size(1) > 1:
         raise InputError(
             f"{name}: y has shape {list(y.shape)}, several labels per node (multi-label), and ergnn predicts one class "
@@ -343,10 +341,13 @@ def pyg_values(data: Any, name: str, warn: bool = True) -> tuple[Tensor, Tensor 
             f"{name}: y is {y.dtype}, numbers to predict (regression), and ergnn predicts classes; pass integers, "
             "or data.y.long() if the values are whole"
         )
-    return x, y.reshape(-1).long(), weight
+    graph = Graph(x, ends.long(), y.reshape(-1).long(), name, public_split=split, edge_weight=weight).validate()
+    if warn:
+        _warn_one_way(graph.edge_index, graph.num_nodes, name)
+    return graph
 
 
-def warn_one_way(edge_index: Tensor, num_nodes: int, name: str) -> None:
+def _warn_one_way(edge_index: Tensor, num_nodes: int, name: str) -> None:
     """Warn if most edges have no edge in the opposite direction; of many edges, some are looked up."""
     source, target = edge_index[:, edge_index[0] != edge_index[1]]
     step = max(1, source.numel() // LOOKED_UP)
@@ -359,7 +360,7 @@ def warn_one_way(edge_index: Tensor, num_nodes: int, name: str) -> None:
             f"{name}: {100 * (1 - answered / wanted.numel()):.0f} % of the edges have one direction only, and messages "
             "pass along edges; for an undirected graph, use torch_geometric.utils.to_undirected(data.edge_index)",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

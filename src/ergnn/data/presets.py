@@ -20,6 +20,17 @@ from ergnn.data.stream import TaskStream, ordered
 GraphCache = dict[str, tuple[Dataset, LoadedGraph]]
 """The last graph that was read, and the data set that read it, whose parts may depend on it."""
 
+CUT = {
+    "class_order": "natural",
+    "order_seed": 0,
+    "edges": "all",
+    "leftover": "context",
+    "num_tasks": None,
+    "classes_per_task": None,
+    "normalize": None,
+}
+"""Defaults of ``cut`` in :func:`make_stream`; None stands for that of the data set."""
+
 
 class PresetStream(NamedTuple):
     """A stream, the split it actually uses (``public``, ``seeded`` or fractions), and notes to print with results."""
@@ -34,17 +45,11 @@ def make_stream(
     *,
     split: str = "auto",
     split_seed: int = 0,
-    class_order: str | Sequence[int] = "natural",
-    order_seed: int = 0,
-    edges: str = "all",
-    leftover: str = "context",
-    classes_per_task: int | None = None,
-    num_tasks: int | None = None,
-    normalize: bool | None = None,
     root: str | Path | None = None,
     dataset_options: dict[str, Any] | None = None,
     scenario: str | None = None,
     graphs: GraphCache | None = None,
+    **cut: Any,
 ) -> PresetStream:
     """Create the task stream of a data set.
 
@@ -60,61 +65,53 @@ def make_stream(
             graph of :func:`load_graph` to :meth:`TaskStream.from_classes`. If tasks are domains or periods, the classes
             of each task are split; by default 60, 20 and 20 %.
         split_seed: seed of the split.
-        class_order, order_seed, edges, leftover, num_tasks: see :meth:`TaskStream.from_classes`. If tasks are domains,
-            ``class_order`` is the order of the domains.
-        classes_per_task: by default that of the data set (Cora and Citeseer 2, Reddit 5).
-        normalize: divide features by their row sum; by default only bags of words.
         root: folder with the raw files, by default ``ERGNN_DATA``.
         dataset_options: options of the data set, e.g. ``train=500`` images per task for ``permuted-mnist``.
         scenario: one that the data set supports; only ``blurred`` changes the stream
             (:func:`ergnn.data.scenarios.class_shares`).
         graphs: keeps the graph for the next stream of the same data set, instead of reading it again.
+        cut: ``normalize`` (divide features by their row sum; by default only bags of words), and ``class_order``,
+            ``order_seed``, ``edges``, ``leftover``, ``num_tasks`` and ``classes_per_task`` (by default that of the data
+            set: Cora and Citeseer 2, Reddit 5) of :meth:`TaskStream.from_classes`. If tasks are domains,
+            ``class_order`` is the order of the domains.
     """
+    if unknown := cut.keys() - CUT.keys():
+        raise TypeError(f"make_stream() got an unexpected keyword argument {min(unknown)!r}")
+    cut = {**CUT, **cut}
     spec = DATASETS.create(dataset, **(dataset_options or {}))
     check_scenario(spec, scenario)
+    for option in spec.unused_options:
+        if cut[option] != CUT[option]:
+            raise InputError(f"{option} is {cut[option]!r}, but {spec.name} is not split by class; omit it")
     sizes, folder = splits.parse_sizes(split), None if root is None else Path(root)
-    unused: dict[str, Any] = {}
-    if isinstance(spec, StreamDataset | PartedDataset):
-        unused["classes_per_task"] = classes_per_task
-    if isinstance(spec, StreamDataset):
-        unused |= {"class_order": None if class_order == "natural" else class_order, "normalize": normalize}
-    for option, value in unused.items():
-        if value is not None:
-            raise InputError(f"{option} is {value!r}, but {spec.name} is not split by class; omit it")
     if isinstance(spec, StreamDataset):
         if split not in ("auto", "seeded"):
             raise PublicSplitUnavailable(f"{spec.name}: its tasks are sampled by seed; use split='seeded'")
-        return PresetStream(spec.stream(split_seed, num_tasks, folder), "seeded", ())
+        return PresetStream(spec.stream(split_seed, cut["num_tasks"], folder), "seeded", ())
     tuned = spec.tuned_split(folder) if split == "tuned" else None
     loaded_split = "seeded" if sizes or tuned else "public" if split in ("validation", "folds") else split
-    bag_of_words = spec.bag_of_words if normalize is None else normalize
+    normalize = cut.pop("normalize")
+    normalize = spec.bag_of_words if normalize is None else normalize
     graphs = {} if graphs is None else graphs
-    key = repr((dataset, dataset_options or {}, loaded_split, base.data_root(folder), bag_of_words))
+    key = repr((dataset, dataset_options or {}, loaded_split, base.data_root(folder), normalize))
     if key not in graphs:
         graphs.clear()  # one graph at a time
         loaded = load_graph(spec, split=loaded_split, root=folder)
-        graphs[key] = spec, loaded._replace(graph=loaded.graph.row_normalized()) if bag_of_words else loaded
+        graphs[key] = spec, loaded._replace(graph=loaded.graph.row_normalized()) if normalize else loaded
     spec, loaded = graphs[key]
-    used = loaded.split if loaded_split == split else split
-    notes = (loaded.note,) if loaded.note else ()
     if isinstance(spec, PartedDataset):
-        tasks = _tasks_of_parts(spec, class_order, order_seed, num_tasks)[spec.parts()]
-        stream = assigned_stream(loaded.graph, tasks, sizes or SIZES, split_seed, edges, spec.metric)
-        return PresetStream(stream, used, notes)
-    by_class: dict[str, Any] = {
-        "classes_per_task": spec.classes_per_task if classes_per_task is None else classes_per_task,
-        "num_tasks": num_tasks,
-        "class_order": class_order,
-        "order_seed": order_seed,
-        "split": tuned or _draw_split(spec, loaded, split, sizes, split_seed),
-        "edges": edges,
-        "metric": spec.metric,
-    }
-    if scenario == "blurred":
-        stream = blurred_stream(loaded.graph, **by_class, seed=order_seed * 1_000_003 + split_seed)
+        home = _tasks_of_parts(spec, cut["class_order"], cut["order_seed"], cut["num_tasks"])[spec.parts()]
+        stream = assigned_stream(loaded.graph, home, sizes or SIZES, split_seed, cut["edges"], spec.metric)
     else:
-        stream = TaskStream.from_classes(loaded.graph, **by_class, leftover=leftover)
-    return PresetStream(stream, used, notes)
+        per_task = spec.classes_per_task if cut["classes_per_task"] is None else cut["classes_per_task"]
+        drawn = tuned or _draw_split(spec, loaded, split, sizes, split_seed)
+        cut |= {"classes_per_task": per_task, "split": drawn, "metric": spec.metric}
+        if scenario == "blurred":
+            del cut["leftover"]
+            stream = blurred_stream(loaded.graph, **cut, seed=cut["order_seed"] * 1_000_003 + split_seed)
+        else:
+            stream = TaskStream.from_classes(loaded.graph, **cut)
+    return PresetStream(stream, loaded.split if loaded_split == split else split, (loaded.note,) if loaded.note else ())
 
 
 def _draw_split(spec: Dataset, loaded: LoadedGraph, split: str, sizes: splits.Sizes | None, seed: int) -> Split:

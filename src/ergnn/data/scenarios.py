@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ergnn.config.errors import InputError, check_within
-from ergnn.data.graph import UNLABELED, Graph, Split
+from ergnn.data.graph import SPLITS, UNLABELED, Graph, Split
 from ergnn.data.splits import Sizes
-from ergnn.data.stream import Task, TaskStream, class_groups, edge_views, ordered
+from ergnn.data.stream import TaskStream, assigned_tasks, class_groups, ordered
 
 SIZES = Sizes(0.6, 0.2, 0.2)
 SPREAD = 0.5
@@ -35,38 +36,25 @@ def assigned_stream(
     ``sizes`` and ``seed``. The classes of a task are those with training nodes in it; nodes of its other classes are
     context.
     """
-    split_tasks = [
-        _split_task(graph, (task_of_node == i).nonzero().flatten(), sizes, seed, i)
-        for i in range(int(task_of_node.max()) + 1)
-    ]
-    labeled = torch.zeros(graph.num_nodes, dtype=torch.bool)
-    for i, (_, classes) in enumerate(split_tasks):
-        labeled |= (task_of_node == i) & torch.isin(graph.y, torch.tensor(classes, dtype=torch.long))
-    bare = replace(graph, y=torch.where(labeled, graph.y, UNLABELED), public_split=None)
-    views = edge_views(bare, task_of_node, len(split_tasks), edges)
-    tasks = [Task(i, views[i], **vars(split), classes=classes) for i, (split, classes) in enumerate(split_tasks)]
-    return TaskStream(tasks, name=graph.name, metric=metric)
-
-
-def _split_task(graph: Graph, nodes: Tensor, sizes: Sizes, seed: int, task: int) -> tuple[Split, tuple[int, ...]]:
-    """Return the split of a task's nodes, and its classes: those with training nodes."""
-    public = graph.public_split
-    if public is not None:
-        in_task = public.apply(lambda ids: ids[torch.isin(ids, nodes)])
-        classes = graph.y[in_task.train].unique()
-    else:
-        classes, counts = graph.y[nodes][graph.y[nodes] != UNLABELED].unique(return_counts=True)
-        classes = classes[torch.tensor([sizes.fit(int(c)) for c in counts], dtype=torch.bool)]
-    if not classes.numel():
-        raise InputError(
-            f"{graph.name}: task {task + 1} has {nodes.numel():,} nodes, "
-            f"{int((graph.y[nodes] != UNLABELED).sum()):,} with a label; no class has enough of them for training, "
-            "validation and test"
-        )
-    chosen = tuple(classes.tolist())
-    if public is not None:
-        return in_task.apply(lambda ids: ids[torch.isin(graph.y[ids], classes)]), chosen
-    return sizes.draw(graph.y, seed, classes=chosen, nodes=nodes), chosen
+    groups, drawn = list[tuple[int, ...]](), list[Split]()
+    for i in range(int(task_of_node.max()) + 1):
+        nodes = (task_of_node == i).nonzero().flatten()
+        labels = graph.y[nodes][graph.y[nodes] != UNLABELED]
+        if graph.public_split is None:
+            classes, counts = labels.unique(return_counts=True)
+            pairs = zip(classes.tolist(), counts.tolist(), strict=True)
+            groups.append(tuple(c for c, count in pairs if sizes.fit(count)))
+            drawn.append(sizes.draw(graph.y, seed, classes=groups[-1], nodes=nodes))
+        else:
+            train = graph.public_split.train
+            groups.append(tuple(graph.y[train[torch.isin(train, nodes)]].unique().tolist()))
+        if not groups[-1]:
+            raise InputError(
+                f"{graph.name}: task {i + 1} has {nodes.numel():,} nodes, {labels.numel():,} with a label; no class "
+                "has enough of them for training, validation and test"
+            )
+    split = graph.public_split or Split(*(torch.cat([getattr(part, name) for part in drawn]) for name in SPLITS))
+    return TaskStream(assigned_tasks(graph, task_of_node, groups, split, edges), name=graph.name, metric=metric)
 
 
 def periods(time: np.ndarray, num_tasks: int | None = None, boundaries: Sequence[float] | None = None) -> np.ndarray:
@@ -111,9 +99,8 @@ def blurred_stream(
     num_tasks: int | None = None,
     class_order: str | Sequence[int] = "natural",
     order_seed: int = 0,
-    edges: str = "all",
-    metric: str = "accuracy",
     seed: int = 0,
+    **more: Any,
 ) -> TaskStream:
     """Create a stream whose class shares drift: the tasks are steps of arrival, not groups of classes.
 
@@ -134,4 +121,4 @@ def blurred_stream(
     rest = ((graph.y != UNLABELED) & (home < 0)).nonzero().flatten()
     rest = rest[present.any(1)[graph.y[rest]]]
     home[rest] = torch.multinomial((shares * present)[graph.y[rest]], 1, generator=generator).flatten()
-    return assigned_stream(replace(graph, public_split=split), home, edges=edges, metric=metric)
+    return assigned_stream(replace(graph, public_split=split), home, **more)

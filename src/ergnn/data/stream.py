@@ -18,7 +18,7 @@ from torch import Tensor
 from ergnn.config.errors import InputError, check_choice, check_within, truncate
 from ergnn.config.learner_config import EDGES, LEFTOVERS
 from ergnn.data import splits
-from ergnn.data.graph import UNLABELED, Graph, Split
+from ergnn.data.graph import SPLITS, UNLABELED, Graph, Split
 
 METRICS = ("accuracy", "micro-f1")
 CLASS_ORDERS = ("natural", "shuffled")
@@ -75,6 +75,11 @@ class Task:
             node = int(nodes[~known][0])
             raise InputError(f"{self.name}: node {node} has label {int(self.graph.y[node])}, not one of the task's")
         return hit.int().argmax(dim=1)
+
+    def to(self, device: torch.device | str, graph: Graph | None = None) -> Task:
+        """Move the task to a device; ``graph`` is its graph there, if it was moved already."""
+        nodes = {part: getattr(self, part).to(device) for part in SPLITS}
+        return replace(self, graph=self.graph.to(device) if graph is None else graph, **nodes)
 
 
 def task_generator(seed: int, task: int, salt: int) -> torch.Generator:
@@ -170,19 +175,12 @@ class TaskStream(Sequence[Task]):
         num_classes = len(graph.class_names) if graph.class_names else graph.num_classes
         order = ordered(graph.name, num_classes, class_order, order_seed)
         groups = class_groups(graph.name, order, classes_per_task, num_tasks, leftover)
-        parts, notes = _resolve_split(graph, split, split_seed)
-
+        used, notes = _resolve_split(graph, split, split_seed)
         task_of_class = torch.full((num_classes + 1,), -1)  # the last entry is label -1: no task
         for i, group in enumerate(groups):
             task_of_class[list(group)] = i
         task_of_node = task_of_class.to(graph.y.device)[graph.y]
-        bare = replace(graph, y=torch.where(task_of_node >= 0, graph.y, UNLABELED), public_split=None)
-        views = edge_views(bare, task_of_node, len(groups), edges)
-
-        def of_task(i: int) -> Split:
-            return parts.apply(lambda nodes: nodes[task_of_node[nodes] == i])
-
-        tasks = [Task(i, views[i], **vars(of_task(i)), classes=group) for i, group in enumerate(groups)]
+        tasks = assigned_tasks(graph, task_of_node, groups, used, edges)
         return cls(tasks, name=graph.name, metric=metric, notes=notes)
 
     @overload
@@ -237,11 +235,8 @@ def move_streams(streams: Sequence[TaskStream], device: torch.device | str) -> l
     move = cache(lambda tensor: tensor.to(device))
     move_graph = cache(lambda graph: graph.apply(move))
 
-    def move_task(task: Task) -> Task:
-        # a graph of its own is shared with no task, and possibly built again on every access
-        graph = task.graph.to(device) if task.own_graph else move_graph(task.graph)
-        train, val, test = (nodes.to(device) for nodes in (task.train, task.val, task.test))
-        return replace(task, graph=graph, train=train, val=val, test=test)
+    def move_task(task: Task) -> Task:  # a graph of its own is shared with no task, and may be built on every access
+        return task.to(device, None if task.own_graph else move_graph(task.graph))
 
     return [stream.map(move_task) for stream in streams]
 
@@ -261,7 +256,25 @@ def share_graphs(stream: TaskStream, other: TaskStream) -> TaskStream:
     return stream.map(lambda task: replace(task, graph=pairs.get(id(task.graph), task.graph)))
 
 
-def edge_views(graph: Graph, task_of_node: Tensor, num_tasks: int, edges: str) -> list[Graph]:
+def assigned_tasks(
+    graph: Graph, task_of_node: Tensor, groups: Sequence[tuple[int, ...]], split: Split, edges: str
+) -> list[Task]:
+    """Return the tasks whose nodes are assigned (-1: context) and whose classes are ``groups``.
+
+    Labels of other nodes and classes are hidden, and such nodes of the split are left out. Edges are those of
+    :meth:`TaskStream.from_classes`.
+    """
+    labeled = torch.zeros_like(graph.y, dtype=torch.bool)
+    for i, group in enumerate(groups):
+        labeled |= (task_of_node == i) & torch.isin(graph.y, torch.tensor(group, device=graph.y.device))
+    task_of_label = torch.where(labeled, task_of_node, -1)
+    bare = replace(graph, y=torch.where(labeled, graph.y, UNLABELED), public_split=None)
+    views = _edge_views(bare, task_of_node, len(groups), edges)
+    parts = [{part: ids[task_of_label[ids] == i] for part, ids in vars(split).items()} for i in range(len(groups))]
+    return [Task(i, views[i], **parts[i], classes=group) for i, group in enumerate(groups)]
+
+
+def _edge_views(graph: Graph, task_of_node: Tensor, num_tasks: int, edges: str) -> list[Graph]:
     """Return one graph per task; the same object if the edges are the same."""
     if edges == "all":
         return [graph] * num_tasks

@@ -32,6 +32,7 @@ import torch
 from torch import Tensor
 
 from ergnn.config.errors import InputError, check_at_least, check_choice
+from ergnn.data.graph import SPLITS
 from ergnn.data.stream import Task
 from ergnn.engine.training import TaskProgress
 from ergnn.methods.base import LearnerView
@@ -39,8 +40,6 @@ from ergnn.replay.buffer import Experience
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-SPLITS = ("train", "val", "test")
 
 
 class Callback:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import fields, replace
 from numbers import Integral
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from ergnn.config.errors import InputError
 from ergnn.config.learner_config import TASK_UNKNOWN, LearnerConfig
-from ergnn.data.graph import UNLABELED, Graph, check_homogeneous, csr_tensor, pyg_values, warn_one_way
+from ergnn.data.graph import UNLABELED, Graph, check_homogeneous, csr_tensor, read_pyg
 from ergnn.data.splits import as_tensor, node_ids
 from ergnn.data.stream import Task
 from ergnn.learning.callbacks import Callback
@@ -232,18 +233,12 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
             checked = validate_data(self, x.numpy(force=True) if isinstance(x, Tensor) else x, y, reset=reset, **kinds)
             x, y = (checked, y) if isinstance(y, str) else checked
             return _make_graph(x, edges, weight), nodes, y
-        x, labels, weight = (X.x, X.y, None) if isinstance(X, Graph) else pyg_values(X, "X", warn=reset)
+        graph = X.validate() if isinstance(X, Graph) else read_pyg(X, "X", warn=reset)
         if reset:
-            self.n_features_in_ = int(x.size(1))
-        elif x.size(1) != self.n_features_in_:
-            raise InputError(
-                f"the graph has {x.size(1)} features, but {type(self).__name__} is expecting {self.n_features_in_}"
-            )
-        if isinstance(X, Graph):
-            return X.validate(), nodes, y
-        graph = _make_graph(x, X.edge_index, weight, labels)
-        if reset:
-            warn_one_way(graph.edge_index, graph.num_nodes, "X")
+            self.n_features_in_ = graph.num_features
+        elif graph.num_features != self.n_features_in_:
+            expected = f"{type(self).__name__} is expecting {self.n_features_in_}"
+            raise InputError(f"the graph has {graph.num_features} features, but {expected}")
         return graph, nodes, y
 
     def _read_labeled(self, X: Any, y: Any, nodes: Any, what: str, reset: bool) -> tuple[Graph, Tensor, np.ndarray]:
@@ -323,18 +318,11 @@ def _split_tuple(X: Any) -> tuple[Any, Tensor, Tensor | None]:
         raise InputError(
             f"X is a tuple of {len(X)}; a graph as a tuple is (X, edge_index) or (X, edge_index, edge_weight)"
         )
-    edges, *weight = map(as_tensor, X[1:])
-    return X[0], edges, weight[0].float() if weight else None
+    edges, *weight = (as_tensor(values).cpu() for values in X[1:])
+    return X[0], edges, weight[0] if weight else None
 
 
-def _make_graph(x: Any, edge_index: Tensor, edge_weight: Tensor | None, labels: Tensor | None = None) -> Graph:
-    """Create a graph from a tensor, an array or a scipy matrix, and check all values."""
-    if edge_index.is_floating_point() or edge_index.is_complex() or edge_index.dtype == torch.bool:
-        raise InputError(f"edge_index must contain node ids; got {edge_index.dtype}")
-    if hasattr(x, "tocsr"):
-        x = csr_tensor(x)
-    elif not isinstance(x, Tensor):
-        x = torch.from_numpy(x if x.flags.writeable else x.copy())
-    y = torch.full((x.size(0),), UNLABELED, device=x.device) if labels is None else labels
-    weight = None if edge_weight is None else edge_weight.to(x.device)
-    return Graph(x, edge_index.to(x.device, torch.long), y, edge_weight=weight).validate()
+def _make_graph(x: Any, edge_index: Tensor, edge_weight: Tensor | None) -> Graph:
+    """Create a graph without labels from an array or a scipy matrix, and check all values."""
+    x = csr_tensor(x) if hasattr(x, "tocsr") else torch.from_numpy(x if x.flags.writeable else x.copy())
+    return read_pyg(SimpleNamespace(x=x, edge_index=edge_index, y=None, edge_weight=edge_weight), "X", warn=False)

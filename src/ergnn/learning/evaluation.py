@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ergnn.config.errors import InputError, check_choice, listed, truncate
-from ergnn.data.graph import Graph
+from ergnn.data.graph import SPLITS, Graph
 from ergnn.data.stream import Task, TaskStream
 from ergnn.engine.hardware import use_threads
 from ergnn.engine.losses import PlainModel
 from ergnn.engine.objective import architecture
 from ergnn.engine.outputs import CHUNK, has_large_field, logits_together
-from ergnn.learning.callbacks import SPLITS, Callback
+from ergnn.learning.callbacks import Callback
 from ergnn.learning.learner import Learner
 from ergnn.learning.metrics import AccuracyMatrix, accuracy, roc_auc
 from ergnn.learning.observing import observe_together

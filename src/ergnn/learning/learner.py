@@ -16,7 +16,7 @@ from ergnn.analytic import explain as effects
 from ergnn.config.errors import InputError, check_at_least, check_choice
 from ergnn.config.learner_config import LearnerConfig
 from ergnn.config.registry import name_of
-from ergnn.data.graph import Graph
+from ergnn.data.graph import SPLITS, Graph
 from ergnn.data.hashing import seeded
 from ergnn.data.splits import as_tensor, node_ids
 from ergnn.data.stream import Task
@@ -24,7 +24,7 @@ from ergnn.engine.cache import Cache
 from ergnn.engine.hardware import find_device, use_threads
 from ergnn.engine.losses import PlainModel
 from ergnn.engine.outputs import CHUNK, logits_of
-from ergnn.learning.callbacks import SPLITS, Callback
+from ergnn.learning.callbacks import Callback
 from ergnn.learning.metrics import accuracy
 from ergnn.learning.observing import observe_together
 from ergnn.learning.resolve import make_method, make_training, resolve

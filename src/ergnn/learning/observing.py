@@ -177,7 +177,8 @@ def begin(learner: Learner, task: Task) -> tuple[Task, Examples]:
     if not learner.method.reads_edge_weights:
         task.graph.require_unweighted(f"method {type(learner.method).__name__}")
     learner.method.check(task)
-    task = _on_device(task, learner.device)
+    if task.graph.device != learner.device or task.train.device != learner.device:
+        task = task.to(learner.device)
     if learner.num_features not in (None, task.graph.num_features):
         raise InputError(
             f"{task.name}: the graph has {task.graph.num_features} features; earlier tasks had {learner.num_features}"
@@ -249,10 +250,3 @@ def _shape(begun: _Begun) -> tuple[Any, ...]:
         len(begun.rounds),
         begun.task.graph.num_features,
     )
-
-
-def _on_device(task: Task, device: torch.device) -> Task:
-    if task.graph.device == device and task.train.device == device:
-        return task
-    move = {name: getattr(task, name).to(device) for name in ("train", "val", "test")}
-    return replace(task, graph=task.graph.to(device), **move)

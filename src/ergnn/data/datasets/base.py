@@ -58,6 +58,7 @@ class Dataset(ABC):
         classes_per_task, metric: defaults of the preset stream.
         scenarios: the scenarios of :data:`ergnn.config.learner_config.SCENARIOS` that the data set supports; a run
             without a scenario is the first of them, unless it is ``task``.
+        unused_options: options of :func:`ergnn.data.make_stream` that its tasks do not depend on.
     """
 
     name: ClassVar[str]
@@ -76,6 +77,7 @@ class Dataset(ABC):
     classes_per_task: ClassVar[int] = 2
     metric: ClassVar[str] = "accuracy"
     scenarios: ClassVar[tuple[str, ...]] = ("task", "class", "blurred")
+    unused_options: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def load(self, split: str, root: Path | None = None) -> Graph:
@@ -147,6 +149,7 @@ class StreamDataset(Dataset):
     """A data set that builds its own stream, instead of one graph split into tasks by class."""
 
     scenarios = ("task", "domain")
+    unused_options = ("classes_per_task", "class_order", "normalize")
 
     @abstractmethod
     def stream(self, seed: int, num_tasks: int | None = None, root: Path | None = None) -> TaskStream:
@@ -157,6 +160,7 @@ class PartedDataset(Dataset):
     """A graph whose tasks are its ``num_tasks`` parts, domains or periods of time, instead of groups of classes."""
 
     scenarios = ("domain",)
+    unused_options = ("classes_per_task",)
     default_split = "seeded"
     num_tasks = 1
     part_sizes: ClassVar[tuple[int, ...]] = ()

@@ -149,8 +149,7 @@ def cut(
     fractions: tuple[float, float, float] = (0.6, 0.2, 0.2),
     seed: int = 0,
     inter_task_edges: str = "seen",
-    undirected: bool = True,
-    name: str = "graph",
+    **of_graph: Any,
 ) -> TaskStream:
     """Split a graph into tasks.
 
@@ -172,8 +171,7 @@ def cut(
         seed: seed of the random split.
         inter_task_edges: edges that are visible during a task, as in :meth:`TaskStream.from_classes`: ``seen``
             (among nodes of this and earlier tasks), ``all`` or ``own``.
-        undirected: add the reverse of every edge.
-        name: name of the stream in results.
+        of_graph: ``classes``, ``undirected`` and ``name`` of :func:`to_graph`.
     """
     check_choice("way to cut", by, ("class", "time", "domain"))
     check_choice("inter_task_edges", inter_task_edges, EDGES)
@@ -182,7 +180,7 @@ def cut(
     if by != "class" and getattr(nodes, by) is None:
         raise InputError(f"by is {by!r}, but the nodes have no column {by!r}")
     sizes = splits.Sizes(*map(float, fractions))
-    graph, _, class_names = to_graph(nodes, edges, undirected=undirected, name=name)
+    graph, _, class_names = to_graph(nodes, edges, **of_graph)
     if by == "class":
         return TaskStream.from_classes(
             graph,

@@ -13,9 +13,9 @@ import numpy as np
 import scipy.sparse
 
 from ergnn.config.errors import FormatError, truncate
+from ergnn.data.graph import SPLITS as SPLITS
 from ergnn.data.tables.columns import check_known
 
-SPLITS = ("train", "val", "test")
 Column = Any
 """Any sequence or array is accepted; a built table has numpy arrays, or ``None`` for a missing column."""
 RowName = Callable[[int], str]
