@@ -107,7 +107,7 @@ class TaskStream(Sequence[Task]):
     """A checked sequence of tasks.
 
     Args:
-        tasks: the tasks; ``tasks[i].id`` must be ``i``.
+        tasks: the tasks; ``tasks[i].id`` must be ``i``. Of :class:`LazyTasks`, only the first is checked.
         name: name of the stream in results.
         metric: score of a task, ``accuracy`` or ``micro-f1``.
         notes: notes to print with results, e.g. how nodes were split.
@@ -119,20 +119,10 @@ class TaskStream(Sequence[Task]):
         check_choice("metric", metric, METRICS)
         if not tasks:
             raise InputError(f"{name}: a stream needs at least one task")
-        for position, task in enumerate(tasks):
+        for position, task in enumerate(tasks[:1] if isinstance(tasks, LazyTasks) else tasks):
             _check_task(task, position, name)
-        self.name = name
-        self.metric = metric
-        self.notes = tuple(notes)
-        self._tasks: Sequence[Task] = tuple(tasks)
-
-    @classmethod
-    def lazy(cls, num_tasks: int, make: Callable[[int], Task], *, name: str = "stream") -> TaskStream:
-        """Create a stream of tasks with the same classes that ``make`` builds on access; only the first is checked."""
-        tasks = LazyTasks(num_tasks, make)
-        stream = cls([tasks[0]], name=name)
-        stream._tasks = tasks
-        return stream
+        self.name, self.metric, self.notes = name, metric, tuple(notes)
+        self._tasks: Sequence[Task] = tasks if isinstance(tasks, LazyTasks) else tuple(tasks)
 
     @classmethod
     def from_classes(
@@ -219,10 +209,8 @@ class TaskStream(Sequence[Task]):
     def map(self, change: Callable[[Task], Task]) -> TaskStream:
         """Return the stream with every task changed."""
         changed, tasks = copy(self), self._tasks
-        if isinstance(tasks, LazyTasks):
-            changed._tasks = LazyTasks(len(tasks), lambda i: change(tasks[i]))
-        else:
-            changed._tasks = tuple(change(task) for task in tasks)
+        lazy = isinstance(tasks, LazyTasks)
+        changed._tasks = LazyTasks(len(tasks), lambda i: change(tasks[i])) if lazy else tuple(map(change, tasks))
         return changed
 
     def to(self, device: torch.device | str) -> TaskStream:

@@ -41,7 +41,7 @@ def coded_nodes(snapshot: Snapshot, nodes: NodeTable) -> tuple[NodeTable, dict[s
         if not bare:
             raise FormatError(f"{nodes.where}: the nodes have columns, and earlier nodes had none")
         structure = {"structure": True, "num_features": WIDTH}
-        return replace(nodes, features=identity_features(nodes.ids), row_name=None), structure
+        return replace(nodes, features=identity_features(nodes.ids)), structure
     if not kinds and state["num_features"] is None:
         kinds = list(_first_kinds(snapshot, nodes))
     if not kinds or not (nodes.columns or nodes.num_features):
@@ -53,7 +53,7 @@ def coded_nodes(snapshot: Snapshot, nodes: NodeTable) -> tuple[NodeTable, dict[s
     check_known(columns, [kind.name for kind in kinds], needed, nodes.where)
     codes, known = encode_values(kinds, columns, nodes.where), state.get("values") or {}
     values = {name: sorted({**dict(known.get(name, ())), **new}.items()) for name, new in codes.values.items()}
-    table = replace(nodes, features=codes.to_matrix(), feature_names=None, columns=None, row_name=None)
+    table = replace(nodes, features=codes.to_matrix(), feature_names=None, columns=None)
     notes = tuple(_odd_columns(kinds, codes, known)) if "encoder" in state and len(nodes) >= MIN_ROWS else ()
     return table, {"notes": notes, "kinds": [[kind.name, kind.kind, kind.why] for kind in kinds], "values": values}
 

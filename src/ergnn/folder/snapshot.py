@@ -58,7 +58,7 @@ class Snapshot:
         if len(unknown) and not has_features:
             first, count = truncate(unknown[0]), f"{len(unknown)} such id(s)"
             raise InputError(f"node {first} is not in the graph and has no features here ({count})")
-        bare = replace(nodes, labels=None, split=None, time=None, domain=None, row_name=None)
+        bare = replace(nodes, labels=None, split=None, time=None, domain=None)
         update = prepare_update(self, bare, edges, for_prediction=True)
         if not update.ids and edges is None:  # known nodes, whose values are those of the graph
             return self.graph

@@ -17,7 +17,7 @@ import scipy.sparse
 from ergnn.config.errors import InputError, listed, truncate
 from ergnn.data.partial import Array
 from ergnn.data.tables.columns import label_hint
-from ergnn.data.tables.node_tables import SPLITS, EdgeTable, NodeTable, align_features
+from ergnn.data.tables.node_tables import SPLITS, EdgeTable, NodeTable, align_features, bad_row
 from ergnn.folder.encoding import coded_nodes
 from ergnn.folder.settings import Settings
 
@@ -314,7 +314,7 @@ def _edges(
         if unknown.size:
             first, count = truncate(words[int(unknown[0])]), f"{unknown.size} such id(s)"
             problem = f"an edge names node {first}, which is neither in the graph nor a new node ({count})"
-            raise InputError(f"{table.row_name(int(np.flatnonzero(codes == unknown[0])[0]))}: {problem}")
+            raise bad_row(table.where, int(np.flatnonzero(codes == unknown[0])[0]), problem)
     total = max(fresh.values(), default=graph.next_node) + 1
     keys = [sides[1] * total + sides[0], *([] if directed else [sides[0] * total + sides[1]])]
     key, index = np.unique(np.concatenate(keys), return_inverse=True)
@@ -322,7 +322,7 @@ def _edges(
     if table.weight is not None:
         for wrong in np.flatnonzero(~((table.weight >= 0) & np.isfinite(table.weight))).tolist():
             problem = f"an edge has weight {table.weight[wrong]:g}; weights must be finite, 0 or more"
-            raise InputError(f"{table.row_name(wrong)}: {problem}")
+            raise bad_row(table.where, wrong, problem)
         given = np.zeros(len(key), np.float32)
         np.maximum.at(given, index, np.tile(table.weight, len(keys)))
     targets = np.unique(key // total)

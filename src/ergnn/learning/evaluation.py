@@ -167,7 +167,7 @@ def _examples(learner: Learner, graph: Graph, tasks: Sequence[Task], split: str)
 
 def _score(learner: Learner, task: Task, split: str, logits: Tensor) -> float:
     """Return the score on a task; ``logits`` are those of its nodes."""
-    columns, classes = learner.heads.columns(task.id if learner.heads.kind != "growing" else None, learner.device)
+    columns, classes = learner.heads.scored(task.id, learner.device)
     predicted = classes[torch.softmax(logits[:, columns], dim=1).argmax(1)]
     nodes = getattr(task, split).to(learner.device)
     return accuracy(predicted, task.graph.y.to(learner.device)[nodes])

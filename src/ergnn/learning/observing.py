@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +15,7 @@ import torch
 from ergnn.config.errors import InputError
 from ergnn.data.graph import warn_dominant
 from ergnn.data.stream import Task
-from ergnn.engine.objective import Objective, architecture, make_objective
+from ergnn.engine.objective import architecture, make_objective
 from ergnn.engine.step_hooks import Penalty, StepHook
 from ergnn.engine.training import OnEpoch, TaskProgress, train_in_phases
 from ergnn.learning.callbacks import Callback, call
@@ -65,32 +65,21 @@ def observe_together(
         raise
 
 
-@dataclass(frozen=True, eq=False)
 class _Begun:
     """A learner that is ready to learn a task: the training examples, the sets of them that epochs use in turn, and the
     hook and the penalty of each step."""
 
-    learner: Learner
-    task: Task
-    examples: Examples
-    rounds: list[Examples]
-    hook: StepHook | None
-    penalty: Penalty | None
+    hook: StepHook | None = None
+    penalty: Penalty | None = None
 
-
-def _begun(learner: Learner, task: Task, examples: Examples) -> _Begun:
-    method, rounds = learner.method, learner.method.rounds(learner, task, examples)
-    term, hook, penalty = method.penalty, None, None
-    if learner.model is not None and (method.step_hook is not None or term is not None):
-        heads, sampling = torch.unique(examples.heads).tolist(), learner.training.sampling
-        objective = make_objective([learner.model], rounds[:1], heads, lazy=True, sampling=sampling)
-        hook = None if method.step_hook is None else method.step_hook(learner, task, objective)
-        penalty = None if term is None else _of_stacked(term, objective)
-    return _Begun(learner, task, examples, rounds, hook, penalty)
-
-
-def _of_stacked(penalty: Penalty, objective: Objective) -> Penalty:
-    return lambda params: penalty(objective.by_name(params))
+    def __init__(self, learner: Learner, task: Task, examples: Examples) -> None:
+        self.learner, self.task, self.examples, method = learner, task, examples, learner.method
+        self.rounds, term = method.rounds(learner, task, examples), method.penalty
+        if learner.model is not None and (method.step_hook is not None or term is not None):
+            heads, sampling = torch.unique(examples.heads).tolist(), learner.training.sampling
+            objective = make_objective([learner.model], self.rounds[:1], heads, lazy=True, sampling=sampling)
+            self.hook = None if method.step_hook is None else method.step_hook(learner, task, objective)
+            self.penalty = None if term is None else lambda params: term(objective.by_name(params))
 
 
 def _observe(
@@ -99,7 +88,7 @@ def _observe(
     ready = [(learner, *begin(learner, task)) for learner, task in zip(learners, tasks, strict=True)]
     for learner, task, _ in ready:
         call(callbacks, "on_task_begin", learner, task)
-    begun = [_begun(*of_learner) for of_learner in ready]
+    begun = [_Begun(*of_learner) for of_learner in ready]
     for one in begun:
         if not one.learner.method.trains_network:
             _finish(one, 0.0, callbacks)

@@ -155,7 +155,7 @@ def node_table(nodes: Sequence[Node], limits: Limits, where: str = "nodes") -> N
         for field, name in (("labels", "label"), ("split", "split")):
             values[field] = np.array([getattr(node, name, None) for node in nodes], object)
     ids = np.array([node.id for node in nodes], object)
-    return NodeTable(ids, **values, where=where, row_name=lambda row: f"{where}, row {row + 1}")
+    return NodeTable(ids, **values, where=where)
 
 
 def _check_all(nodes: Sequence[Node], rows: Sequence[Any], what: str, where: str) -> None:
@@ -189,7 +189,7 @@ def _features(nodes: Sequence[Node], limits: Limits, where: str) -> Any:
 
 def edge_table(edges: Sequence[Edge], where: str = "edges") -> EdgeTable:
     source, target = np.array([(edge.source, edge.target) for edge in edges], object).T
-    return EdgeTable(source, target, row_name=lambda row: f"{where}, row {row + 1}")
+    return EdgeTable(source, target, where=where)
 
 
 def _kind(row: Any) -> str:

@@ -32,7 +32,7 @@ NPZ: dict[str, tuple[dict[str, Any], str]] = {
     "shape of three": (CSR | {"adj_shape": np.array([2, 2, 2])}, "too many values to unpack (expected 2"),
     "two dimensions": (CSR | {"adj_data": np.ones((2, 1))}, "data has shape [2, 1]"),
     "labels too few": (CSR | {"labels": np.ones(1, int)}, "labels: shape [1] of int64; numbers for each of 2"),
-    "attribute nan": (CSR | ATTR | {"attr_data": np.array([np.nan])}, "node 0: feature 2 is nan"),
+    "attribute nan": (CSR | ATTR | {"attr_data": np.array([np.nan])}, "row 1: feature 2 is nan"),
 }
 
 

@@ -16,7 +16,7 @@ from ergnn.config.files import wrap_errors
 from ergnn.data.datasets import DATASETS
 from ergnn.data.datasets.base import PublicSplitUnavailable, StreamDataset
 from ergnn.data.graph import Graph, Split
-from ergnn.data.stream import Task, TaskStream, task_generator
+from ergnn.data.stream import LazyTasks, Task, TaskStream, task_generator
 
 FILES = tuple(f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 MAX_BYTES = 1 << 28
@@ -107,7 +107,7 @@ class PermutedMNIST(StreamDataset):
                 f"{self.name}: {train:,} training, {val:,} validation and {test:,} test images requested; there "
                 f"are {images.num_train:,} for training and validation, and {rest:,} for test"
             )
-        return TaskStream.lazy(tasks, lambda i: images.task(i, seed, train, val, test), name=self.name)
+        return TaskStream(LazyTasks(tasks, lambda i: images.task(i, seed, train, val, test)), name=self.name)
 
 
 @lru_cache(maxsize=1)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import InitVar, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -18,8 +18,6 @@ from ergnn.data.tables.columns import check_known
 
 Column = Any
 """Any sequence or array is accepted; a built table has numpy arrays, or ``None`` for a missing column."""
-RowName = Callable[[int], str]
-"""Names the origin of a row in messages, e.g. ``nodes.csv, row 7``."""
 WHOLE = re.compile(r"(-?)(0|[1-9][0-9]*)(?:\.0*|(\.[0-9]+)?e\+([0-9]{1,2}))", re.ASCII)
 UNUSUAL = (*"\0\t\n\v\f\r\x1c\x1d\x1e\x1f .+", "true", "false")
 """Every ASCII text that is not canonical contains one of these."""
@@ -54,7 +52,6 @@ class NodeTable:
             features; ``features`` then holds them if all are numbers. Default: no such columns.
         partial_columns: whether columns that are left out are missing values; otherwise a folder refuses them.
         where: names the table in messages.
-        row_name: names the origin of a row in messages.
     """
 
     ids: Column
@@ -67,10 +64,9 @@ class NodeTable:
     columns: Mapping[str, Any] | None = None
     partial_columns: bool = False
     where: str = "the update"
-    row_name: InitVar[RowName | None] = None
 
-    def __post_init__(self, row_name: RowName | None) -> None:
-        where = row_name or _row
+    def __post_init__(self) -> None:
+        where = self.where
         columns: dict[str, Any] = {"time": _times(self.time, where)}
         for name, what in {"ids": "id", "labels": "label", "split": "split", "domain": "domain"}.items():
             given = getattr(self, name)
@@ -78,7 +74,7 @@ class NodeTable:
         ids, first = columns["ids"], dict[str, int]()
         for row, name in enumerate(ids):
             if first.setdefault(name, row) != row:
-                raise FormatError(f"{where(row)}: id {truncate(name)} occurs again, first in {where(first[name])}")
+                raise bad_row(where, row, f"id {truncate(name)} occurs again, first in row {first[name] + 1}")
         n = len(ids)
         columns["labels"] = np.full(n, None) if self.labels is None else columns["labels"]
         for name, values in columns.items():
@@ -87,7 +83,7 @@ class NodeTable:
             object.__setattr__(self, name, values)
         for part in set(() if self.split is None else self.split) - {None, *SPLITS}:
             row = self.split.tolist().index(part)
-            raise FormatError(f"{where(row)}: split is {truncate(part)}; allowed are {', '.join(SPLITS)}, or empty")
+            raise bad_row(where, row, f"split is {truncate(part)}; allowed are {', '.join(SPLITS)}, or empty")
         names = None if self.feature_names is None else tuple(self.feature_names)
         features = np.zeros((n, 0), np.float32) if self.features is None else self.features
         object.__setattr__(self, "feature_names", names)
@@ -114,11 +110,10 @@ class EdgeTable:
         source: ids.
         target: ids.
         weight: one number per edge. Default: all are 1.
-        row_name: names the origin of a row in messages.
+        where: names the table in messages.
         ignored: names of other columns, which are not read.
 
     Attributes:
-        row_name: the name of a row.
         ends: sources and targets, each dictionary-encoded.
         weight: weights as ``float32``; ``None`` if all are 1.
     """
@@ -128,12 +123,12 @@ class EdgeTable:
         source: Column,
         target: Column,
         weight: Column = None,
-        row_name: RowName | None = None,
+        where: str = "edges",
         ignored: Sequence[str] = (),
     ) -> None:
-        self.ignored, self.row_name = tuple(ignored), row_name or _row
+        self.ignored, self.where = tuple(ignored), where
         columns = {"source": source, "target": target}
-        self.ends = tuple(_encode(values, what, self.row_name, required=True) for what, values in columns.items())
+        self.ends = tuple(_encode(values, what, where, required=True) for what, values in columns.items())
         weights = np.ones(len(self), np.float32) if weight is None else np.asarray(weight, np.float32)
         for name, given in {"target": self.ends[1].codes, "weight": weights}.items():
             if given.shape != (len(self),):
@@ -185,14 +180,15 @@ def align_features(table: NodeTable, names: Sequence[str] | None, source: object
     check_known(table.feature_names, names, names, source)
     index = {name: i for i, name in enumerate(table.feature_names)}
     order = [index[name] for name in names]
-    return replace(table, features=table.features[:, order], feature_names=tuple(names), row_name=None)
+    return replace(table, features=table.features[:, order], feature_names=tuple(names))
 
 
-def _row(row: int) -> str:
-    return f"row {row + 1}"
+def bad_row(where: object, row: int, problem: str) -> FormatError:
+    """The error of a row of a table, counted from 0."""
+    return FormatError(f"{where}, row {row + 1}: {problem}")
 
 
-def _encode(values: Any, what: str, where: RowName, required: bool) -> EncodedText:
+def _encode(values: Any, what: str, where: str, required: bool) -> EncodedText:
     """Dictionary-encode a column with canonical texts; each distinct value is checked once."""
     if not isinstance(values, EncodedText):
         given = values.tolist() if isinstance(values, np.ndarray) else list(values)
@@ -209,11 +205,11 @@ def _encode(values: Any, what: str, where: RowName, required: bool) -> EncodedTe
     for row in np.flatnonzero(np.isin(codes, wrong)):
         text = distinct[codes[row]]
         problem = "missing" if text is None else f"{truncate(text)}; text must be valid Unicode without NUL"
-        raise FormatError(f"{where(int(row))}: {what} is {problem}")
+        raise bad_row(where, int(row), f"{what} is {problem}")
     return EncodedText(distinct, codes)
 
 
-def _times(values: Any, where: RowName) -> np.ndarray | None:
+def _times(values: Any, where: str) -> np.ndarray | None:
     if values is None:
         return None
     time = np.asarray(values)
@@ -221,11 +217,11 @@ def _times(values: Any, where: RowName) -> np.ndarray | None:
         return time.astype(np.int64)
     time = time.astype(np.float64)
     for row in np.flatnonzero(np.isinf(time)):
-        raise FormatError(f"{where(int(row))}: time is {time[row]}; a finite number is required")
+        raise bad_row(where, int(row), f"time is {time[row]}; a finite number is required")
     return time
 
 
-def _features(values: Any, n: int, names: tuple[str, ...] | None, where: RowName) -> Any:
+def _features(values: Any, n: int, names: tuple[str, ...] | None, where: str) -> Any:
     """Check that features are finite; sort and merge the entries of sparse rows."""
     sparse = scipy.sparse.issparse(values)
     with np.errstate(over="ignore"):  # what does not fit into 32 bits is refused below
@@ -246,5 +242,5 @@ def _features(values: Any, n: int, names: tuple[str, ...] | None, where: RowName
         if sparse:
             row, column = int(np.searchsorted(features.indptr, at, side="right")) - 1, int(features.indices[at])
         name = column if names is None else truncate(names[column])
-        raise FormatError(f"{where(row)}: feature {name} is {entries[at]}; a finite 32-bit float is required")
+        raise bad_row(where, row, f"feature {name} is {entries[at]}; a finite 32-bit float is required")
     return features

@@ -64,7 +64,7 @@ def read_graph(
     source = np.repeat(np.arange(n), np.diff(adjacency.indptr))
     weight = None if columns is not None and "weight" in columns.ignore else adjacency.data
     edges = EdgeTable(EncodedText(ids, source), EncodedText(ids, adjacency.indices), weight)
-    return NodeTable(ids, labels, features=features, row_name=lambda row: f"{path}, node {row}"), edges
+    return NodeTable(ids, labels, features=features, where=str(path)), edges
 
 
 def _load(path: Path, limits: Limits) -> dict[str, Any]:

@@ -69,7 +69,6 @@ def read_nodes(
         time=to_times(table[roles.names["time"]], source.where) if "time" in roles.names else None,
         split=texts.get("split"),
         domain=texts.get("domain"),
-        row_name=source.row_name,
         where=source.where,
         **read_features(table, roles, source.where, limits, num_features),
     )
@@ -91,7 +90,7 @@ def read_edges(edges: Any, *, columns: Columns | None = None, limits: Limits | N
         weight = by_type if weight is None else by_type * weight
     used = {*roles.columns, *source.index}
     ignored = [name for name in source.names if name not in used and name.strip() not in columns.ignore]
-    return EdgeTable(**texts, weight=weight, row_name=source.row_name, ignored=ignored)
+    return EdgeTable(**texts, weight=weight, where=source.where, ignored=ignored)
 
 
 def _type_weights(types: EncodedText, weights: Mapping[str, float], where: str) -> np.ndarray:

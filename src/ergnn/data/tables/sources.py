@@ -54,10 +54,6 @@ class Source:
     read: Callable[[ColumnRoles], pa.Table]
     index: tuple[str, ...] = ()
 
-    def row_name(self, row: int) -> str:
-        """Name of a row in messages."""
-        return f"{self.where}, row {row + 1}"
-
 
 def file_size(path: Path, limits: Limits) -> int:
     """Return the size of a regular file; a missing, empty or too large file is refused."""
