@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 import scipy.sparse
 
 from ergnn.config.errors import FormatError, InputError, listed, truncate
-from ergnn.data.tables.values import bad_value, first_misfit, is_numeric, is_text, is_time, plain
+from ergnn.data.tables.node_tables import bad_row
+from ergnn.data.tables.values import first_misfit, is_numeric, is_text, is_time, plain
 
 KINDS = ("number", "category", "text", "date", "word", "ignore")
 CODED = ("number", "date", "category")
@@ -157,7 +158,7 @@ def _ask_about(texts: Any, name: str, where: object) -> None:
             problem = f"nearly all values look like {what}, but {truncate(texts[row].as_py())} cannot be read"
             advice = f"write {need}, and nothing where none is known; or leave the column out (--ignore-column), or"
             told = f"say what it is when the folder is created (--columns {name}=text, category or ignore)"
-            raise bad_value(row, name, where, f"{problem}; {advice} {told}")
+            raise bad_row(where, row, f"{problem}; {advice} {told}", name)
 
 
 def encode_values(kinds: Sequence[ColumnKind], columns: Mapping[str, Any], where: object) -> Codes:
@@ -198,14 +199,14 @@ def _number(values: Any, kind: ColumnKind, where: object) -> np.ndarray:
         need = f"{'a date such as 2024-05-31' if is_date else 'a number'} is required, or no value"
         why = f"since the column holds {kind.kind}s ({kind.why})"
         hint = f"to read it otherwise, create the folder with --columns {kind.name}=category"
-        raise bad_value(bad, kind.name, where, f"{truncate(str(values[bad].as_py()))}; {need}, {why}; {hint}")
+        raise bad_row(where, bad, f"{truncate(str(values[bad].as_py()))}; {need}, {why}; {hint}", kind.name)
     if is_date:
         zone = values.type.tz if pa.types.is_timestamp(values.type) else None
         return np.asarray(values.cast(pa.timestamp("s", zone), safe=False).cast(pa.int64()).cast(pa.float64())) / DAY
     numbers = np.asarray(values.cast(pa.float64(), safe=False), np.float64)
     for row in np.flatnonzero(np.abs(numbers) > LARGEST):
         problem = f"{numbers[row]}; a finite number up to {LARGEST:g} is required, or no value"
-        raise bad_value(int(row), kind.name, where, problem)
+        raise bad_row(where, int(row), problem, kind.name)
     return numbers
 
 

@@ -183,9 +183,9 @@ def align_features(table: NodeTable, names: Sequence[str] | None, source: object
     return replace(table, features=table.features[:, order], feature_names=tuple(names))
 
 
-def bad_row(where: object, row: int, problem: str) -> FormatError:
-    """The error of a row of a table, counted from 0."""
-    return FormatError(f"{where}, row {row + 1}: {problem}")
+def bad_row(where: object, row: int, problem: str, column: str | None = None) -> FormatError:
+    """The error of a row of a table, counted from 0, or of its value in a column."""
+    return FormatError(f"{where}, row {row + 1}{'' if column is None else f', column {truncate(column)}'}: {problem}")
 
 
 def _encode(values: Any, what: str, where: str, required: bool) -> EncodedText:

@@ -16,7 +16,7 @@ from ergnn.config.errors import FormatError, truncate
 from ergnn.config.files import wrap_errors
 from ergnn.config.limits import Limits
 from ergnn.data.tables.columns import CHOOSE, FEATURES, PREFIX, ColumnRoles
-from ergnn.data.tables.node_tables import EncodedText
+from ergnn.data.tables.node_tables import EncodedText, bad_row
 
 MISSING = ("", "-", "--", "?", "#n/a", "na", "n/a", "<na>", "nan", "null", "none")
 """Texts, in lower case, that stand for a missing value."""
@@ -94,11 +94,6 @@ def _to_array(column: Any) -> np.ndarray:
     return np.asarray(column) if column.null_count or not len(column) else np.from_dlpack(column)
 
 
-def bad_value(row: int, name: str, where: object, problem: str) -> FormatError:
-    """The error of a value in a row, counted from 0."""
-    return FormatError(f"{where}, row {row + 1}, column {truncate(name)}: {problem}")
-
-
 def to_floats(column: Any, name: str, where: object, *, rows: np.ndarray | None = None, hint: str = "") -> np.ndarray:
     """Convert a column to finite ``float32``; booleans are 0 and 1, and text is parsed.
 
@@ -106,7 +101,7 @@ def to_floats(column: Any, name: str, where: object, *, rows: np.ndarray | None 
     """
 
     def refuse(at: int, problem: str) -> FormatError:
-        return bad_value(at if rows is None else rows[at], name, where, f"{problem}; a finite number is required{hint}")
+        return bad_row(where, at if rows is None else rows[at], f"{problem}; a finite number is required{hint}", name)
 
     with wrap_errors(f"{where}, column {truncate(name)}", "numbers"), np.errstate(over="ignore"):
         values = plain(column)
@@ -131,7 +126,7 @@ def to_times(column: Any, where: object) -> np.ndarray:
         if is_text(values.type):
             bad = first_misfit(values, lambda kind: is_numeric(kind) or is_time(kind))
             problem = "neither a number nor a date such as 2024-05-31 or 2024-05-31T12:00:00Z, as in all other rows"
-            raise bad_value(bad, "time", where, f"{truncate(values[bad].as_py())} is {problem}")
+            raise bad_row(where, bad, f"{truncate(values[bad].as_py())} is {problem}", "time")
         if is_time(values.type):
             values = values if pa.types.is_timestamp(values.type) else values.cast(pa.timestamp("ms"))
             return np.asarray(values.cast(pa.int64()).cast(pa.float64(), safe=False)) / PER_SECOND[values.type.unit]
@@ -182,12 +177,12 @@ def _is_number(values: Any) -> bool:
 
 def _lists(column: Any, name: str, where: str, limits: Limits, width: int | None) -> np.ndarray:
     if column.null_count:
-        raise bad_value(pc.index(column.is_null(), True).as_py(), name, where, "no list")
+        raise bad_row(where, pc.index(column.is_null(), True).as_py(), "no list", name)
     with wrap_errors(f"{where}, column {truncate(name)}", "lists of numbers"):
         lengths, flat = np.asarray(pc.list_value_length(column)), pc.list_flatten(column)
     size = int(lengths[0]) if width is None else width
     for row in np.flatnonzero(lengths != size):
-        raise bad_value(int(row), name, where, f"{lengths[row]:,} features; {size:,} are required")
+        raise bad_row(where, int(row), f"{lengths[row]:,} features; {size:,} are required", name)
     limits.check("features", size, where)
     rows = np.repeat(np.arange(len(lengths)), size)
     return to_floats(flat, name, where, rows=rows).reshape(len(lengths), size)
@@ -205,17 +200,17 @@ def _sparse(column: Any, name: str, where: str, limits: Limits, width: int | Non
     bad = pc.index(halves.is_null(), True).as_py()
     if bad >= 0:
         problem = f"{truncate(flat[bad].as_py())}; sparse features are index:value pairs, indices from 0"
-        raise bad_value(rows[bad], name, where, problem)
+        raise bad_row(where, rows[bad], problem, name)
     index = np.asarray(halves.field("index").cast(pa.int64()))
     values = to_floats(halves.field("value"), name, where, rows=rows)
     most = limits.features if width is None else width
     if index.size and index.max() >= most:
         problem = f"index {index.max()} is out of range; 0 to {most - 1} are allowed"
-        raise bad_value(rows[index.argmax()], name, where, problem)
+        raise bad_row(where, rows[index.argmax()], problem, name)
     ends = np.concatenate([[0], np.cumsum(counts)])
     shape = (len(counts), int(index.max(initial=-1)) + 1 if width is None else width)
     matrix = scipy.sparse.csr_matrix((values, index, ends), shape=shape)
     matrix.sort_indices()
     for at in np.flatnonzero((np.diff(matrix.indices) == 0) & (np.diff(rows) == 0)):
-        raise bad_value(rows[at], name, where, f"index {matrix.indices[at]} occurs twice")
+        raise bad_row(where, rows[at], f"index {matrix.indices[at]} occurs twice", name)
     return matrix
