@@ -23,6 +23,8 @@ def test_public_uses_the_public_split(tmp_path: Path) -> None:
     assert set(stream[0].train.tolist()) == {v for v in range(140) if v % 7 in (5, 6)}
     with pytest.raises(PublicSplitUnavailable):
         make_stream("cora", split="public")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'edge'"):
+        make_stream("cora", edge="own")
 
 
 def test_bags_of_words_are_row_normalized_by_default(tmp_path: Path) -> None:

@@ -79,7 +79,6 @@ class Dataset(ABC):
     scenarios: ClassVar[tuple[str, ...]] = ("task", "class", "blurred")
     unused_options: ClassVar[tuple[str, ...]] = ()
 
-    @abstractmethod
     def load(self, split: str, root: Path | None = None) -> Graph:
         """Load the graph; its ``public_split`` is set if ``split`` is ``public``.
 
@@ -87,6 +86,13 @@ class Dataset(ABC):
             PublicSplitUnavailable: ``split`` is ``public``, but only a seeded split is available.
             DataUnavailable: the graph is unavailable.
         """
+        if split == "public" and not self.public_split:
+            raise PublicSplitUnavailable(f"no split was published with {self.title}")
+        return self.read(root)
+
+    def read(self, root: Path | None) -> Graph:
+        """Read the graph, with its public split if there is one."""
+        raise NotImplementedError
 
     def find(self, root: Path | None) -> Path | None:
         """Return the folder of the files; None if one is missing."""
@@ -164,15 +170,6 @@ class PartedDataset(Dataset):
     default_split = "seeded"
     num_tasks = 1
     part_sizes: ClassVar[tuple[int, ...]] = ()
-
-    def load(self, split: str, root: Path | None = None) -> Graph:
-        if split == "public":
-            raise PublicSplitUnavailable(f"no split with training nodes in every part was published with {self.title}")
-        return self.read(root)
-
-    def read(self, root: Path | None) -> Graph:
-        """Read the graph."""
-        raise NotImplementedError
 
     def parts(self) -> Tensor:
         """Return the part of each node of the graph that was loaded, from 0; by default, parts follow one another."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from ergnn.config.errors import InputError, check_at_least
 from ergnn.config.files import wrap_errors
 from ergnn.data.datasets import DATASETS
-from ergnn.data.datasets.base import PublicSplitUnavailable, StreamDataset
+from ergnn.data.datasets.base import StreamDataset
 from ergnn.data.graph import Graph, Split
 from ergnn.data.stream import LazyTasks, Task, TaskStream, task_generator
 
@@ -84,10 +84,8 @@ class PermutedMNIST(StreamDataset):
         check_at_least(0, val=val)
         self.num_tasks, self.train, self.val, self.test = tasks, train, val, test
 
-    def load(self, split: str, root: Path | None = None) -> Graph:
-        """Load all images without permutation, the test images last."""
-        if split == "public":
-            raise PublicSplitUnavailable(f"{self.name}: tasks sample their training images by seed")
+    def read(self, root: Path | None) -> Graph:
+        """Read all images without permutation, the test images last."""
         images = read_mnist(self.find_or_raise(root))
         return images.graph(torch.arange(images.labels.numel()), torch.arange(images.pixels.size(1)))
 

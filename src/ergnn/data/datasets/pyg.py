@@ -51,7 +51,7 @@ class PygDataset(Dataset):
         make, folder = self._loader(), root / self.folder
         return make(str(folder.parent), folder.name) if "/" in self.folder else make(str(folder))
 
-    def read(self, root: Path) -> Data:
+    def read_data(self, root: Path) -> Data:
         """Read the graph from ``folder`` below the root."""
         return self.open(root)[0]
 
@@ -60,9 +60,7 @@ class PygDataset(Dataset):
         """Address of the download."""
         return str(self._loader().url)
 
-    def load(self, split: str, root: Path | None = None) -> Graph:
-        if split == "public" and not self.public_split:
-            raise PublicSplitUnavailable(f"no split was published with {self.title}")
+    def read(self, root: Path | None) -> Graph:
         raw = self.find(root)
         return self._read(raw) if raw is not None else self._download(root)
 
@@ -129,7 +127,7 @@ class PygDataset(Dataset):
         silent = redirect_stderr(io.StringIO()) if quiet else nullcontext()
         with warnings.catch_warnings(), silent, redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")  # PyG's readers change the filters of the whole process
-            data = self.read(root)
+            data = self.read_data(root)
             source, target = data.edge_index
             if bool((source == target).any()):  # layers add their own self-loops
                 data.edge_index = data.edge_index[:, source != target]
@@ -151,8 +149,8 @@ class CoauthorDataset(PygDataset):
     def __init__(self, counts: bool = False) -> None:
         self.counts = counts
 
-    def read(self, root: Path) -> Data:
-        data = super().read(root)
+    def read_data(self, root: Path) -> Data:
+        data = super().read_data(root)
         if self.counts:
             with np.load(root / self.folder / "raw" / self.raw_files[0], allow_pickle=False) as arrays:
                 value, column, start = (arrays[f"attr_{key}"] for key in ("data", "indices", "indptr"))
@@ -175,8 +173,8 @@ class SeveralSplitsDataset(PygDataset):
         check_within(self.name, 0, self.num_folds - 1, fold=fold)
         self.fold = fold
 
-    def read(self, root: Path) -> Data:
-        data = super().read(root)
+    def read_data(self, root: Path) -> Data:
+        data = super().read_data(root)
         self._folds = {key: data[key] for key in ("train_mask", "val_mask", "test_mask")}
         for key, mask in self._folds.items():
             if mask.dim() == 2:
@@ -259,7 +257,7 @@ class OgbDataset(PygDataset):
         with torch.serialization.safe_globals(classes):  # it reads its own processed file with torch.load
             return self._loader()(self.name, str(root))
 
-    def read(self, root: Path) -> Data:
+    def read_data(self, root: Path) -> Data:
         from torch_geometric.utils import index_to_mask, to_undirected
 
         dataset: Any = self.open(root)
