@@ -499,7 +499,7 @@ GRAPH = "loads the graph that its metadata describe"
     [
         (broken(Ring, edges=61), GRAPH, "edges is 61; the graph has 60"),
         (broken(Ring, class_names=("a", "b")), "has metadata", "2 names for 3 classes"),
-        (broken(Ring, seeded_split=overlapping), GRAPH, "train and val overlap"),
+        (broken(Ring, seeded_split=overlapping), GRAPH, "is in train and val"),
         (
             broken(Ring, seeded_split=lambda self, graph, seed: Ring.seeded_split(self, graph, 0)),
             GRAPH,

@@ -38,20 +38,20 @@ def assigned_stream(
     """
     groups, drawn = list[tuple[int, ...]](), list[Split]()
     for i in range(int(task_of_node.max()) + 1):
-        nodes = (task_of_node == i).nonzero().flatten()
-        labels = graph.y[nodes][graph.y[nodes] != UNLABELED]
+        y = torch.where(task_of_node == i, graph.y, UNLABELED)
         if graph.public_split is None:
-            classes, counts = labels.unique(return_counts=True)
-            pairs = zip(classes.tolist(), counts.tolist(), strict=True)
-            groups.append(tuple(c for c, count in pairs if sizes.fit(count)))
-            drawn.append(sizes.draw(graph.y, seed, classes=groups[-1], nodes=nodes))
+            classes, counts = y[y != UNLABELED].unique(return_counts=True)
+            enough = classes[torch.tensor([sizes.fit(count) for count in counts.tolist()], dtype=torch.bool)]
+            drawn.append(sizes.draw(torch.where(torch.isin(y, enough), y, UNLABELED), seed))
         else:
-            train = graph.public_split.train
-            groups.append(tuple(graph.y[train[torch.isin(train, nodes)]].unique().tolist()))
+            enough = y[graph.public_split.train].unique()
+            enough = enough[enough != UNLABELED]
+        groups.append(tuple(enough.tolist()))
         if not groups[-1]:
+            nodes, labeled = (int(mask.sum()) for mask in (task_of_node == i, y != UNLABELED))
             raise InputError(
-                f"{graph.name}: task {i + 1} has {nodes.numel():,} nodes, {labels.numel():,} with a label; no class "
-                "has enough of them for training, validation and test"
+                f"{graph.name}: task {i + 1} has {nodes:,} nodes, {labeled:,} with a label; no class has enough of "
+                "them for training, validation and test"
             )
     split = graph.public_split or Split(*(torch.cat([getattr(part, name) for part in drawn]) for name in SPLITS))
     return TaskStream(assigned_tasks(graph, task_of_node, groups, split, edges), name=graph.name, metric=metric)

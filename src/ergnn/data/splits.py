@@ -6,7 +6,7 @@ one class do not depend on the sizes of the other classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -19,37 +19,28 @@ from ergnn.config.errors import InputError, check_at_least, truncate
 from ergnn.data.graph import UNLABELED, Split
 
 
-def planetoid_like(
-    y: Tensor,
-    *,
-    per_class: int = 20,
-    num_val: int = 500,
-    num_test: int = 1000,
-    seed: int = 0,
-    nodes: Tensor | None = None,
-) -> Split:
+def planetoid_like(y: Tensor, *, per_class: int = 20, num_val: int = 500, num_test: int = 1000, seed: int = 0) -> Split:
     """Draw a split of Planetoid's sizes: ``per_class`` training nodes per class, 500 validation and 1,000 test nodes.
 
     Validation and test nodes are drawn from *all* labeled nodes, as in Planetoid: in proportion to class sizes, and
     also from classes that no task uses.
 
     Args:
-        y: labels, ``-1`` for none.
+        y: labels, ``-1`` for none, and for nodes that must not be drawn.
         per_class, num_val, num_test: sizes.
         seed: seed of the draw.
-        nodes: the nodes to draw from; by default all labeled nodes.
     """
     check_at_least(1, per_class=per_class, num_test=num_test)
     check_at_least(0, num_val=num_val)
     generator = torch.Generator().manual_seed(seed)
-    allowed, train = _candidates(y, nodes), []
+    labeled, train = (y != UNLABELED).nonzero().flatten(), []
     for c in _classes(y):
-        drawn = _shuffled(allowed[y[allowed] == c], generator)
+        drawn = _shuffled((y == c).nonzero().flatten(), generator)
         if drawn.numel() < per_class:
             raise InputError(f"class {c} has {drawn.numel()} labeled nodes; {per_class} are required for training")
         train.append(drawn[:per_class])
     taken = _split(train, (), ()).train
-    rest = _shuffled(allowed[~torch.isin(allowed, taken)], generator)
+    rest = _shuffled(labeled[~torch.isin(labeled, taken)], generator)
     if rest.numel() < num_val + num_test:
         raise InputError(
             f"{rest.numel()} labeled nodes are left after training nodes are drawn; "
@@ -58,15 +49,12 @@ def planetoid_like(
     return _split(train, [rest[:num_val]], [rest[num_val : num_val + num_test]])
 
 
-def per_class(
-    y: Tensor, *, train: int = 20, val: int = 30, test: int | None = None, seed: int = 0, nodes: Tensor | None = None
-) -> Split:
+def per_class(y: Tensor, *, train: int = 20, val: int = 30, test: int | None = None, seed: int = 0) -> Split:
     """Draw a fixed number of nodes per class for every part; ``test=None`` takes all remaining nodes.
 
-    The defaults are those of Shchur et al. (2018), "Pitfalls of graph neural network evaluation". ``nodes`` are those
-    of :func:`planetoid_like`.
+    The defaults are those of Shchur et al. (2018), "Pitfalls of graph neural network evaluation".
     """
-    return Sizes(int(train), int(val), test).draw(y, seed, nodes=nodes)
+    return Sizes(int(train), int(val), test).draw(y, seed)
 
 
 def fractions(y: Tensor, *, train: float = 0.6, val: float = 0.2, test: float = 0.2, seed: int = 0) -> Split:
@@ -104,7 +92,7 @@ def sixty_twenty_twenty(y: Tensor, *, seed: int = 0) -> Split:
         val = max(round(0.2 * count), 1) if count > 2 else 0
         return [0, count - val - test, count - test, count]
 
-    return _draw([(y == c).nonzero().flatten() for c in _classes(y)], ends, seed)
+    return _draw(y, ends, seed)
 
 
 @dataclass(frozen=True)
@@ -134,18 +122,16 @@ class Sizes:
                 f"the fractions {self.train}, {self.val} and {self.test} add up to {total:g}; at most 1 is allowed"
             )
 
-    def draw(self, y: Tensor, seed: int, classes: Sequence[int] | None = None, nodes: Tensor | None = None) -> Split:
-        """Draw a split of these sizes, of each of ``classes`` (by default all), among ``nodes`` (by default all)."""
-        allowed = _candidates(y, nodes)
-        groups = {c: allowed[y[allowed] == c] for c in (_classes(y) if classes is None else sorted(classes))}
-        for c, group in groups.items():
-            if not self.fit(group.numel()):
+    def draw(self, y: Tensor, seed: int) -> Split:
+        """Draw a split of these sizes of each class."""
+        for c in _classes(y):
+            if not self.fit(count := int((y == c).sum())):
                 sizes = [("the rest" if size is None else size) for size in vars(self).values()]
                 raise InputError(
-                    f"class {c} has {group.numel()} labeled nodes, too few for {sizes[0]} (training), {sizes[1]} "
+                    f"class {c} has {count} labeled nodes, too few for {sizes[0]} (training), {sizes[1]} "
                     f"(validation) and {sizes[2]} (test)"
                 )
-        return _draw(groups.values(), self.ends, seed)
+        return _draw(y, self.ends, seed)
 
     def ends(self, count: int) -> list[int]:
         """Return where each part of ``count`` shuffled nodes begins and ends."""
@@ -230,23 +216,17 @@ def _classes(y: Tensor) -> list[int]:
     return [int(c) for c in y.unique() if int(c) != UNLABELED]
 
 
-def _candidates(y: Tensor, nodes: Tensor | None) -> Tensor:
-    """Return the labeled nodes in ascending order, so that a draw does not depend on the order of ``nodes``."""
-    nodes = torch.arange(y.numel()) if nodes is None else nodes.unique()
-    return nodes[y[nodes] != UNLABELED]
-
-
 def _shuffled(nodes: Tensor, generator: torch.Generator) -> Tensor:
     return nodes[torch.randperm(nodes.numel(), generator=generator)]
 
 
-def _draw(groups: Iterable[Tensor], ends: Callable[[int], list[int]], seed: int) -> Split:
-    """Shuffle each group of nodes, and cut it into training, validation and test nodes at its ``ends``."""
+def _draw(y: Tensor, ends: Callable[[int], list[int]], seed: int) -> Split:
+    """Shuffle the nodes of each class, and cut them into training, validation and test nodes at the ``ends``."""
     generator = torch.Generator().manual_seed(seed)
     pieces = []
-    for group in groups:
-        shuffled = _shuffled(group, generator)
-        pieces.append([shuffled[first:last] for first, last in pairwise(ends(group.numel()))])
+    for c in _classes(y):
+        shuffled = _shuffled((y == c).nonzero().flatten(), generator)
+        pieces.append([shuffled[first:last] for first, last in pairwise(ends(shuffled.numel()))])
     return _split(*zip(*pieces, strict=True)) if pieces else _split((), (), ())
 
 

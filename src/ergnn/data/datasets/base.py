@@ -124,11 +124,9 @@ class Dataset(ABC):
 
         If a class has too few nodes, use :func:`ergnn.data.splits.scaled` instead.
         """
-        allowed = self.labeled(graph)
-        if int(graph.y[allowed].unique(return_counts=True)[1].min()) > 50:
-            return splits.per_class(graph.y, train=20, val=30, seed=seed, nodes=allowed)
-        y = torch.full_like(graph.y, UNLABELED)
-        y[allowed] = graph.y[allowed]
+        y = self.labels(graph)
+        if int(y[y != UNLABELED].unique(return_counts=True)[1].min()) > 50:
+            return splits.per_class(y, train=20, val=30, seed=seed)
         return splits.scaled(y, seed=seed)[0]
 
     def tuned_split(self, root: Path | None = None) -> Split:
@@ -146,9 +144,9 @@ class Dataset(ABC):
         """Return one of several public splits of the graph that was loaded, counted modulo their number."""
         raise PublicSplitUnavailable(f"{self.title} was not published with several splits")
 
-    def labeled(self, graph: Graph) -> Tensor:
-        """Return the nodes that a seeded split may draw from."""
-        return (graph.y != UNLABELED).nonzero().flatten()
+    def labels(self, graph: Graph) -> Tensor:
+        """Return the labels of the nodes that a seeded split may draw, -1 for the others."""
+        return graph.y
 
 
 class StreamDataset(Dataset):

@@ -68,8 +68,8 @@ class CitationDomains(PartedDataset):
         graphs, first = list[Graph](), 0  # the first class of a domain
         for domain in (kind() for kind in DOMAINS):
             graph = domain.load("seeded", root)
-            y, labeled = torch.full_like(graph.y, UNLABELED), domain.labeled(graph)
-            y[labeled] = graph.y[labeled] + first
+            y = domain.labels(graph)
+            y = torch.where(y == UNLABELED, y, y + first)
             first += domain.classes
             x = reduced(graph.row_normalized().x, self.features)
             graphs.append(replace(graph, x=x, y=y, name=self.name, class_names=self.class_names))

@@ -24,7 +24,7 @@ from ergnn.data import splits
 from ergnn.data.csr import CsrEdges, pointers
 from ergnn.data.datasets import base
 from ergnn.data.datasets.base import Dataset, DataUnavailable, NotDownloaded, PublicSplitUnavailable
-from ergnn.data.graph import Graph, Split, compact
+from ergnn.data.graph import UNLABELED, Graph, Split, compact
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data, InMemoryDataset
@@ -194,12 +194,12 @@ class PlanetoidDataset(PygDataset):
 
     def seeded_split(self, graph: Graph, seed: int) -> Split:
         """Draw a split of Planetoid's sizes: 20 training nodes per class, 500 validation and 1,000 test nodes."""
-        return splits.planetoid_like(graph.y, seed=seed, nodes=self.labeled(graph))
+        return splits.planetoid_like(self.labels(graph), seed=seed)
 
-    def labeled(self, graph: Graph) -> Tensor:
-        """Return the nodes with words: 15 of Citeseer are missing from Planetoid's files and have label 0."""
+    def labels(self, graph: Graph) -> Tensor:
+        """Return the labels of nodes with words: 15 of Citeseer are missing from Planetoid's files and have label 0."""
         words = graph.x.crow_indices().diff() if graph.is_sparse else (graph.x != 0).sum(dim=1)
-        return (words > 0).nonzero().flatten()
+        return torch.where(words > 0, graph.y, UNLABELED)
 
 
 class BundledDataset(PlanetoidDataset):
