@@ -116,6 +116,10 @@ class Features:
         per_column = SPARSE_COST * entries * self.feature_map.num_hops
         return count < per_column // (self.inputs.num_nodes * self.feature_map.num_blocks)
 
+    def reads_all(self, count: int) -> bool:
+        """Return whether rows of so many nodes take no longer than those of some of them, and little memory."""
+        return not self.is_few(count) and count * self.width * self.inputs.dtype.itemsize <= KEPT_BYTES
+
     def norms(self) -> Tensor:
         """Return ``‖z_vk‖`` of all nodes, ``[nodes, blocks]``; infinite for a zero row."""
         if self._norms is None:

@@ -279,7 +279,10 @@ class AnalyticState:
         if not ids.numel():
             return None
         chosen = loo_rows(ids)
-        decide = [self.rows(each, ids[chosen]) for each in features]
+        decide = [
+            self.rows(each, ids)[chosen] if each.reads_all(ids.numel()) else self.rows(each, ids[chosen])
+            for each in features
+        ]
         cached = ids.numel() > LOO_ROWS and not self.kept  # few rows are summed in one order: resumed runs are equal
         grams = [
             self.gram(each.name, ids[chosen], rows) if cached else products(rows, rows)
