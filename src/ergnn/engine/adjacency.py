@@ -52,23 +52,28 @@ class Adjacency(Links):
         return self._loop_free or self
 
     @cached_property
+    def loop_free_degree(self) -> Tensor:
+        """The in-degrees without self-loops."""
+        size = self.degree.clone()
+        for row, stop, first, last in row_chunks(self.rowptr):
+            target = targets(self.rowptr[row : stop + 1])
+            size[row:stop] -= torch.bincount(target[self.col[first:last] == target + row], minlength=stop - row)
+        return size
+
+    @cached_property
     def _loop_free(self) -> Adjacency | None:
         """The adjacency without self-loops; None if it has none (not itself: a cycle would keep it in memory)."""
-        chunks = row_chunks(self.rowptr)
-        if not any(bool((self.col[a:b] == targets(self.rowptr[i : j + 1]) + i).any()) for i, j, a, b in chunks):
+        if torch.equal(self.loop_free_degree, self.degree):
             return None
-        target = targets(self.rowptr)
-        other = self.col != target
-        edges = CsrEdges(pointers(target[other], self.num_nodes), self.col[other])
-        adjacency = Adjacency(edges, self.num_nodes)
+        rowptr = torch.nn.functional.pad(self.loop_free_degree.cumsum(0), (1, 0))
+        adjacency = Adjacency(CsrEdges(rowptr, self.col[self.col != targets(self.rowptr)]), self.num_nodes)
         adjacency._loop_free = None
         return adjacency
 
     @cached_property
     def looped(self) -> Links:
-        """The same lists with exactly one self-loop per node."""
-        lists = self.without_loops()
-        return Links(lists.rowptr, lists.col, self.num_nodes, True, lists.undirected)
+        """The same lists, in which every node has exactly one self-loop."""
+        return Links(self.rowptr, self.col, self.num_nodes, True, self.undirected)
 
     def incoming(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Return the edges into ``nodes``: the position in ``nodes`` (ascending) and the source node of each."""

@@ -215,7 +215,6 @@ def make_linked_block(
 ) -> tuple[LinkedBlock, Tensor]:
     """Build an exact block of a large graph; see :func:`make_block`."""
     loops, n = aggregation.self_loops, adj.num_nodes
-    adj = adj.without_loops() if loops else adj
     everything = torch.arange(n, device=nodes.device)
     if slots == 1 and int(adj.degrees(nodes).sum()) > WHOLE_FROM * adj.num_edges:
         links, read, whole = adj.looped if loops else adj, everything, True
@@ -226,7 +225,7 @@ def make_linked_block(
         src, read, whole = SortedRows(key // n, slots), key % n, False
     before = after = None
     if aggregation.source is not None or aggregation.target is not None:
-        degree = (adj.degree + int(loops)).to(torch.float64).unsqueeze(1)
+        degree = (adj.loop_free_degree + 1 if loops else adj.degree).to(torch.float64).unsqueeze(1)
         if aggregation.source is not None:
             before = aggregation.source(degree)[read].to(dtype)
         if aggregation.target is not None:
@@ -246,7 +245,7 @@ def _compact(adj: Adjacency, nodes: Tensor, slot: Tensor, slots: int, loops: boo
     used = torch.zeros(slots * n, dtype=torch.bool, device=device)
     used[target_keys] = True
     count = torch.full_like(nodes, int(loops))
-    for chunk, row, source in _incoming(adj, nodes):
+    for chunk, row, source in _incoming(adj, nodes, loops):
         used[slot[chunk][row] * n + source] = True
         count[chunk] += torch.bincount(row, minlength=chunk.stop - chunk.start)
     used = used.view(slots, n)
@@ -257,14 +256,16 @@ def _compact(adj: Adjacency, nodes: Tensor, slot: Tensor, slots: int, loops: boo
     col = torch.empty(int(rowptr[-1]), dtype=torch.int32, device=device)
     if loops:
         col[rowptr[1:] - 1] = position[target_keys]
-    for chunk, row, source in _incoming(adj, nodes):
+    for chunk, row, source in _incoming(adj, nodes, loops):
         first = int(rowptr[chunk.start])
         entry = torch.arange(row.numel(), device=device) + first + row * int(loops)  # the last entry is the self-loop
         col[entry] = position[slot[chunk][row] * n + source]
     return Links(rowptr, col, int(key.numel())), key, position[target_keys].long()
 
 
-def _incoming(adj: Adjacency, nodes: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Yield the edges into chunks of ``nodes``, by row."""
+def _incoming(adj: Adjacency, nodes: Tensor, loops: bool) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    """Yield the edges into chunks of ``nodes``, by row; without self-loops if ``loops``, and without copying lists."""
     for rows in adj.chunks(nodes):
-        yield rows, *adj.incoming(nodes[rows])
+        target, source = adj.incoming(nodes[rows])
+        other = source != nodes[rows][target] if loops else slice(None)
+        yield rows, target[other], source[other]

@@ -17,19 +17,19 @@ SHAPES = {
     "no links at all": (5, 4, 0, 1, 3, False, "random"),
     "no links but each row's own": (9, 9, 0, 2, 2, True, "random"),
     "one hub, as source and target": (40, 40, 900, 3, 6, True, "hub"),
+    "own links in the lists too": (30, 30, 200, 2, 8, True, "loops"),
     "links that are there twice": (25, 25, 300, 1, 16, False, "twice"),
 }
 
 
-def lists(rows: int, sources: int, count: int, kind: str, seed: int = 0, loops: bool = False) -> tuple[Tensor, Tensor]:
-    """Return pointers and source rows of random links; with ``loops``, none is a self-loop."""
+def lists(rows: int, sources: int, count: int, kind: str, seed: int = 0) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     target = torch.randint(rows, (count,), generator=generator)
     source = torch.randint(sources, (count,), generator=generator)
     if kind == "hub":
         target[: count // 2], source[count // 2 : 3 * count // 4] = 1, 2
-    if loops:
-        source = torch.where(source == target, (target + 1) % sources, source)
+    if kind == "loops":
+        target[: count // 3] = source[: count // 3] % rows
     key = target * sources + source
     key = torch.cat([key, key[: count // 2]]).sort()[0] if kind == "twice" else torch.unique(key)
     size = torch.bincount(key // sources, minlength=rows) if key.numel() else torch.zeros(rows, dtype=torch.long)
@@ -38,7 +38,7 @@ def lists(rows: int, sources: int, count: int, kind: str, seed: int = 0, loops: 
 
 def links_of(name: str, device: str = "cpu", seed: int = 0) -> Links:
     rows, sources, count, _, _, loops, kind = SHAPES[name]
-    rowptr, col = lists(rows, sources, count, kind, seed, loops)
+    rowptr, col = lists(rows, sources, count, kind, seed)
     return Links(rowptr.to(device), col.to(device), sources, loops)
 
 
@@ -53,8 +53,8 @@ def inputs_of(name: str, dtype: torch.dtype, device: str = "cpu", seed: int = 1)
 def edges_of(links: Links) -> tuple[Tensor, Tensor]:
     target, source = targets(links.rowptr), links.col.long()
     if links.loops:
-        own = torch.arange(links.targets, device=target.device)
-        target, source = torch.cat([target, own]), torch.cat([source, own])
+        other, own = target != source, torch.arange(links.targets, device=target.device)
+        target, source = torch.cat([target[other], own]), torch.cat([source[other], own])
     return target, source
 
 

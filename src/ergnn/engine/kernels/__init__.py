@@ -62,7 +62,8 @@ class Links:
         rowptr: ``[targets + 1]``, int64.
         col: ``[links]``, int32.
         sources: number of source rows.
-        loops: whether each row has one self-loop, which is not in ``col``. For square matrices only.
+        loops: whether each row has exactly one self-loop: those in ``col`` are skipped, and one is added. For square
+            matrices only.
         undirected: whether the matrix is symmetric; if None, this is checked when it is needed.
     """
 
@@ -157,6 +158,7 @@ def _plain(h: Tensor, links: Links) -> Tensor:
         col = links.col[first:last]  # no copy, also of a memory-mapped file; the product uses 32-bit indices
         start = (links.rowptr[row : stop + 1] - first).to(col.dtype)
         shape = (stop - row, links.sources)
-        matrix = torch.sparse_csr_tensor(start, col, h.new_ones(last - first), shape, check_invariants=False)
+        value = (col != targets(start) + row).to(h.dtype) if links.loops else h.new_ones(last - first)
+        matrix = torch.sparse_csr_tensor(start, col, value, shape, check_invariants=False)
         out[row:stop] = matrix @ h
     return out.add_(h) if links.loops else out

@@ -34,8 +34,8 @@ def _edges(links: Links) -> Iterator[tuple[slice, Tensor, Tensor]]:
     for row, stop, first, last in row_chunks(links.rowptr, CHUNK_EDGES):
         target, source = targets(links.rowptr[row : stop + 1]), links.col[first:last].long()
         if links.loops:
-            loop = torch.arange(stop - row, device=source.device)
-            target, source = torch.cat([target, loop]), torch.cat([source, loop + row])
+            loop, other = torch.arange(stop - row, device=source.device), source != target + row
+            target, source = torch.cat([target[other], loop]), torch.cat([source[other], loop + row])
         yield slice(row, stop), target, source
 
 
