@@ -23,7 +23,7 @@ CONSTANT = 0.3
 """Appended to each row of φ: an intercept, which is penalized like other weights."""
 
 BLOCK_BYTES = {"cpu": 3 << 29, "cuda": 1 << 32}
-"""Memory for one block of columns during propagation, by device."""
+"""Memory for the blocks of columns that are propagated at a time, by device."""
 
 MATRICES = 4
 """Number of matrices of the size of a block that exist at a time: X, Z, Z scaled, and the next Z."""
@@ -188,13 +188,17 @@ class Features:
         list(self._for_each(propagate, range(0, nodes.numel(), step)))
 
     def _for_each(self, work: Callable[[int], T], blocks: Iterable[int]) -> Iterator[T]:
-        """Yield the results of ``work`` on blocks of columns; on a CPU, each thread takes a block of its own."""
-        count = torch.get_num_threads() if self.operator.device.type == "cpu" else 1
-        if count == 1:
+        """Yield the results of ``work`` on blocks of columns, as many at a time as there are workers."""
+        if self._workers == 1:
             yield from map(work, blocks)
             return
-        with use_threads(1), ThreadPoolExecutor(count) as pool:
+        with ThreadPoolExecutor(self._workers) as pool, use_threads(1):
             yield from pool.map(work, blocks)
+
+    @property
+    def _workers(self) -> int:
+        """Number of blocks of columns to propagate at a time: on a CPU, each thread takes one."""
+        return torch.get_num_threads() if self.operator.device.type == "cpu" else 1
 
     def _step(self, most: int) -> int:
         """Return the number of columns per block."""
@@ -204,7 +208,7 @@ class Features:
         elif self.operator.device.type == "cuda":
             cache = torch.cuda.get_device_properties(self.operator.device).L2_cache_size
             most = min(most, max(GPU_COLUMNS, cache // column // GPU_COLUMNS * GPU_COLUMNS))
-        block_bytes = BLOCK_BYTES.get(self.operator.device.type, BLOCK_BYTES["cpu"])
+        block_bytes = BLOCK_BYTES.get(self.operator.device.type, BLOCK_BYTES["cpu"]) // self._workers
         return max(1, min(most, block_bytes // (column * MATRICES)))
 
     def _fits(self) -> bool:
