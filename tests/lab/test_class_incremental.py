@@ -15,8 +15,7 @@ from ergnn import Learner, make_stream
 from ergnn.lab.config import RunConfig
 from ergnn.lab.engines import GridRunner
 from ergnn.lab.grid import CLASS_INCREMENTAL
-from ergnn.lab.report.experiments import write_results
-from ergnn.lab.reproduce import GridCell, Options, cells, reproduce
+from ergnn.lab.reproduce import GridCell, Options, cells, reproduce, write_results
 from ergnn.lab.run import members_of, streams_of
 from ergnn.lab.store import RunStore
 

@@ -15,8 +15,7 @@ from ergnn.config.errors import InputError
 from ergnn.lab import engines
 from ergnn.lab.config import RunConfig
 from ergnn.lab.engines import GridRunner, LocalEngine, Outcome, Unit, run_units
-from ergnn.lab.report.experiments import write_results
-from ergnn.lab.reproduce import Options, reproduce
+from ergnn.lab.reproduce import Options, reproduce, write_results
 from ergnn.lab.run import members_of, run_members
 from ergnn.lab.store import RunStore
 from lab.tiny import TINY

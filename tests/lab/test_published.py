@@ -16,9 +16,8 @@ from ergnn.data.datasets import DATASETS, PublicSplitUnavailable, load_graph
 from ergnn.lab.config import RunConfig
 from ergnn.lab.grid import Experiment
 from ergnn.lab.published import GSIP, PUBLISHED, TUNED
-from ergnn.lab.report.experiments import experiment_sections
 from ergnn.lab.report.rows import ResultRow
-from ergnn.lab.reproduce import GridCell, Options, cells
+from ergnn.lab.reproduce import GridCell, Options, cells, experiment_sections
 from ergnn.lab.result import SeedResult
 from ergnn.lab.run import StreamCache, check_run, run_members
 from ergnn.lab.store import RunStore

@@ -18,8 +18,7 @@ from ergnn.config.errors import InputError
 from ergnn.lab.config import RunConfig, member_key
 from ergnn.lab.engines import Unit, run_units, units_of
 from ergnn.lab.grid import FIGURE_3, TABLE_2
-from ergnn.lab.report.experiments import experiment_sections, paired_tests_of
-from ergnn.lab.reproduce import EXPERIMENTS, GridCell, Options, cells, command_of
+from ergnn.lab.reproduce import EXPERIMENTS, GridCell, Options, cells, command_of, experiment_sections, paired_tests_of
 from ergnn.lab.run import SeedResult
 from ergnn.lab.store import RunStore
 from ergnn.learning.metrics import AccuracyMatrix

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from ergnn.lab.engines import GridRunner, LocalEngine
 from ergnn.lab.grid import Experiment, GridRow
-from ergnn.lab.report.experiments import write_results
-from ergnn.lab.reproduce import GridCell, Options, reproduce
+from ergnn.lab.reproduce import GridCell, Options, reproduce, write_results
 from ergnn.lab.result import SeedResult
 from ergnn.lab.store import RunStore
 

@@ -24,8 +24,7 @@ from ergnn.pages.table import Table
 def reproduce(args: argparse.Namespace) -> int:
     """Run the experiments; return 0 on success and 1 if some rows failed."""
     from ergnn.lab.grid import PAPER
-    from ergnn.lab.report.experiments import write_results
-    from ergnn.lab.reproduce import EXPERIMENTS, reproduce
+    from ergnn.lab.reproduce import EXPERIMENTS, reproduce, write_results
 
     options = options_of(args, Options)
     experiments = PAPER if args.result == "all" else [EXPERIMENTS[args.result]]
