@@ -61,8 +61,8 @@ ergnn.evaluate_stream(learner, stream).plot()
 
 # %%
 from ergnn.lab.compare import compare
+from ergnn.lab.config import CompareOptions
 from ergnn.lab.engines import GridRunner
-from ergnn.lab.options import CompareOptions
 from ergnn.lab.report.comparison import write_comparison
 
 options = CompareOptions(

@@ -16,8 +16,8 @@ from ergnn.cli.main import main
 from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.data import DATASETS
 from ergnn.lab.compare import Condition, Entry, compare, contenders, fit_memory, plan
+from ergnn.lab.config import SEARCH_SEED, CompareOptions
 from ergnn.lab.engines import GridRunner
-from ergnn.lab.options import SEARCH_SEED, CompareOptions
 from ergnn.lab.report.comparison import Group, benchmark_section, write_comparison
 from ergnn.lab.store import RunStore
 from ergnn.learning.resolve import default_options

@@ -11,8 +11,7 @@ from ergnn.config.learner_config import TASK_UNKNOWN, LearnerConfig
 from ergnn.config.limits import ServeLimits
 from ergnn.config.registry import field_options
 from ergnn.folder.settings import Settings
-from ergnn.lab.config import RunConfig
-from ergnn.lab.options import CompareOptions, Options
+from ergnn.lab.config import CompareOptions, Options, RunConfig
 
 REGISTRIES = {"backbones": "networks", "methods": "continual-learning methods", "selectors": "selectors of nodes"}
 RESULTS = ("table1", "table2", "table3", "table4", "figure2", "figure3", "class-incremental")

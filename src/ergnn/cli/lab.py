@@ -17,7 +17,7 @@ from ergnn.cli.options import given
 from ergnn.cli.output import output, print_json, store_path, write_rows
 from ergnn.config.errors import InputError
 from ergnn.config.registry import REQUIRED, field_options
-from ergnn.lab.options import CompareOptions, Options
+from ergnn.lab.config import CompareOptions, Options
 from ergnn.pages.table import Table
 
 

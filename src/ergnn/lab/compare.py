@@ -18,10 +18,9 @@ import numpy as np
 
 from ergnn.config.errors import ErgnnError, InputError, UnknownNameError
 from ergnn.data.datasets import DATASETS
-from ergnn.lab.config import RunConfig
+from ergnn.lab.config import SEARCH_SEED, CompareOptions, RunConfig
 from ergnn.lab.engines import GridRunner
 from ergnn.lab.grid import LARGER_SPLIT, PLANETOID
-from ergnn.lab.options import SEARCH_SEED, CompareOptions
 from ergnn.lab.report.rows import ResultRow
 from ergnn.lab.result import StoredRun
 from ergnn.lab.run import StreamCache, check_run

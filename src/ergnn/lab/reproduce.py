@@ -14,10 +14,9 @@ from ergnn.config.errors import ErgnnError, check_choice
 from ergnn.config.learner_config import PROTOCOLS
 from ergnn.data.datasets import DATASETS, DataUnavailable, load_graph
 from ergnn.lab import grid
-from ergnn.lab.config import RunConfig, command_of
+from ergnn.lab.config import Options, RunConfig, command_of
 from ergnn.lab.engines import GridRunner
 from ergnn.lab.grid import PAPER, TABLE_1, TABLE_4, Experiment, GridRow, PaperResult, paper_result
-from ergnn.lab.options import Options
 from ergnn.lab.published import PUBLISHED
 from ergnn.lab.report.page import QUICK_MARK, Section, caveats, result_table, write_json, write_page, write_sections
 from ergnn.lab.report.rows import ResultRow, grouped

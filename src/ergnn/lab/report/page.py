@@ -39,10 +39,7 @@ MAX_SETTINGS = 4
 
 @dataclass(frozen=True)
 class Section:
-    """A title, a table, the notes and commands below it, and figures, which only HTML pages show.
-
-    A figure has a caption: a name and, after ``|``, a remark.
-    """
+    """A title, a table, the notes and commands below it, and figures, which only HTML pages show."""
 
     title: str
     table: Table | None
