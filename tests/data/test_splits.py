@@ -126,7 +126,7 @@ def test_given_rejects_invalid_ids(train, val, test, message: str) -> None:
 
 def test_check_split_requires_int64_vectors() -> None:
     ids = torch.tensor([0], dtype=torch.int32)
-    with pytest.raises(InputError, match=r"mine: train nodes must be a vector of int64 ids; got torch\.int32"):
+    with pytest.raises(InputError, match=r"mine, train: nodes are torch\.int32; int64 ids are required"):
         splits.check_split(Split(ids, ids, ids), 3, "mine")
 
 

@@ -200,7 +200,7 @@ def tiny(**changes) -> Graph:
         (Split(ids(0, 1), ids(), ids(2, 4)), r"tiny: task 2 \(classes 1\) has no train nodes"),
         (Split(ids(0, 3), ids(), ids(2)), r"tiny: task 2 \(classes 1\) has no test nodes"),
         (Split(ids(0, 3), ids(3), ids(2, 4)), "tiny: node 3 is in train and val"),
-        (Split(ids(0, 3), ids(), ids(2, 6)), "tiny: test contains node 6; nodes are 0 to 5"),
+        (Split(ids(0, 3), ids(), ids(2, 6)), "tiny, test: nodes contains 6; nodes are 0 to 5"),
         (Split(ids(0, 3), ids(5), ids(2, 4)), "tiny: val contains node 5, which has no label"),
     ],
 )

@@ -252,7 +252,7 @@ def test_a_different_number_of_features_is_refused(stream: TaskStream, resumed: 
         learner.load_state_dict(state)
     graph = stream[1].graph
     wider = replace(stream[1], graph=Graph(torch.cat([graph.x, graph.x], 1), graph.edge_index, graph.y))
-    with pytest.raises(InputError, match=r"12 features; earlier tasks had 6"):
+    with pytest.raises(InputError, match=r"12 features; this learner.s tasks had 6"):
         learner.observe(wider)
 
 

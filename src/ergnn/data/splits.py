@@ -197,13 +197,9 @@ def node_ids(nodes: Any, count: int, what: str) -> Tensor:
 def check_split(split: Split, num_nodes: int, name: str = "split") -> Split:
     """Check that node ids are in range, and that each is in one part, once."""
     for part, ids in vars(split).items():
-        if ids.dtype != torch.long or ids.dim() != 1:
-            raise InputError(
-                f"{name}: {part} nodes must be a vector of int64 ids; got {ids.dtype}, {ids.dim()} dimensions"
-            )
-        outside = ids[(ids < 0) | (ids >= num_nodes)]
-        if outside.numel():
-            raise InputError(f"{name}: {part} contains node {int(outside[0])}; nodes are 0 to {num_nodes - 1}")
+        if ids.dtype != torch.long:
+            raise InputError(f"{name}, {part}: nodes are {ids.dtype}; int64 ids are required")
+        node_ids(ids, num_nodes, f"{name}, {part}")
     nodes, count = torch.cat([split.train, split.val, split.test]).unique(return_counts=True)
     for node in nodes[count > 1][:1].tolist():
         parts = [part for part, ids in vars(split).items() for _ in range(int((ids == node).sum()))]

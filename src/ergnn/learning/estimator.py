@@ -204,7 +204,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
                 f"such as {known[0]!r}; use one type"
             )
         known = list(dict.fromkeys([*known, *added.tolist()]))  # by class id, in the order of first occurrence
-        matrix = self.graph is None and not (_is_graph(X) or isinstance(X, tuple))  # later calls have other nodes
+        matrix = self.graph is None and not (hasattr(X, "edge_index") or isinstance(X, tuple))  # new nodes in each call
         learner = self._new_learner(matrix) if first else self.learner_
         task = self._task(learner, graph, chosen, known, given, matrix)
         learner.observe(task, callbacks=self.callbacks or ())
@@ -227,7 +227,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
             nodes = X if isinstance(X, Tensor) else np.asarray(X)
             X, nodes = self.graph, nodes[:, 0] if nodes.ndim == 2 and nodes.shape[1] == 1 else nodes
         check_homogeneous(X, "X")
-        if not _is_graph(X):
+        if not hasattr(X, "edge_index"):
             x, edges, weight = _split_tuple(X)
             kinds = {"accept_sparse": "csr", "dtype": np.float32}
             checked = validate_data(self, x.numpy(force=True) if isinstance(x, Tensor) else x, y, reset=reset, **kinds)
@@ -243,7 +243,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
 
     def _read_labeled(self, X: Any, y: Any, nodes: Any, what: str, reset: bool) -> tuple[Graph, Tensor, np.ndarray]:
         """Return the graph, the given nodes, and their labels."""
-        of_rows = self.graph is None and nodes is None and not _is_graph(X)  # one label per row, as in scikit-learn
+        of_rows = self.graph is None and nodes is None and not hasattr(X, "edge_index")  # one label per row
         graph, nodes, checked = self._read(X, nodes, what, reset, y if of_rows else "no_validation")
         labels = graph.y.cpu().numpy()
         has_labels = bool((labels != UNLABELED).any())
@@ -303,11 +303,6 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         graph = replace(graph, y=y.to(graph.device), public_split=None, class_names=names)
         none = nodes[:0]
         return Task(learner.num_tasks, graph, nodes, none, none, tuple(y[nodes].unique().tolist()), own_graph=matrix)
-
-
-def _is_graph(X: Any) -> bool:
-    """Return whether X is a :class:`Graph` or a PyG ``Data``."""
-    return isinstance(X, Graph) or hasattr(X, "edge_index")
 
 
 def _split_tuple(X: Any) -> tuple[Any, Tensor, Tensor | None]:

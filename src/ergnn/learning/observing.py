@@ -168,10 +168,7 @@ def begin(learner: Learner, task: Task) -> tuple[Task, Examples]:
     learner.method.check(task)
     if task.graph.device != learner.device or task.train.device != learner.device:
         task = task.to(learner.device)
-    if learner.num_features not in (None, task.graph.num_features):
-        raise InputError(
-            f"{task.name}: the graph has {task.graph.num_features} features; earlier tasks had {learner.num_features}"
-        )
+    learner.set_graph(task.graph)
     if learner.num_features is None and getattr(learner.method, "scale", "rows") == "rows":  # others standardize
         warn_dominant(task.graph)
     earlier = learner.heads.classes
@@ -184,7 +181,6 @@ def begin(learner: Learner, task: Task) -> tuple[Task, Examples]:
     if learner.model is not None and any(v.device != learner.device for v in learner.model.state_dict().values()):
         learner.model.to(learner.device)
     learner.num_features = task.graph.num_features
-    learner.set_graph(task.graph)
     buffer = learner.method.buffer
     if buffer is not None and buffer.replay == "live":
         learner.method.forget_nodes(task.train)  # nodes that are learned again may be selected again
