@@ -137,6 +137,8 @@ def test_pubmed_years_are_periods_in_order(data_root: Path) -> None:
         InputError, match="class_order is 'shuffled'; the tasks of pubmed-years are in the order of time"
     ):
         make_stream("pubmed-years", root=data_root, class_order="shuffled")
+    with pytest.raises(InputError, match="unknown edges 'some'"):
+        make_stream("pubmed-years", root=data_root, edges="some")
     with pytest.raises(InputError, match="tasks is 0; it must be 1 or more"):
         DATASETS.create("pubmed-years", tasks=0)
 

@@ -195,5 +195,5 @@ def test_what_cannot_be_cut() -> None:
         cut(NodeTable(ids=nodes.ids, labels=["a"] * 60, time=np.arange(60)), edges, by="time", boundaries=[3])
     with pytest.raises(InputError, match="domains: num_tasks is 9; it must be 1 to 2"):
         cut(nodes, edges, by="domain", num_tasks=9)
-    with pytest.raises(InputError, match="unknown inter_task_edges 'some'"):
+    with pytest.raises(InputError, match="unknown edges 'some'"):
         cut(nodes, edges, inter_task_edges="some")

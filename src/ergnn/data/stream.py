@@ -160,7 +160,6 @@ class TaskStream(Sequence[Task]):
         if not isinstance(graph, Graph):
             raise InputError(f"a {type(graph).__name__}; a Graph is required, such as Graph.from_pyg(data)")
         graph.validate()
-        check_choice("edges", edges, EDGES)
         check_choice("leftover", leftover, LEFTOVERS)
         num_classes = len(graph.class_names) if graph.class_names else graph.num_classes
         order = ordered(graph.name, num_classes, class_order, order_seed)
@@ -252,6 +251,7 @@ def assigned_tasks(
     Labels of other nodes and classes are hidden, and such nodes of the split are left out. Edges are those of
     :meth:`TaskStream.from_classes`.
     """
+    check_choice("edges", edges, EDGES)
     labeled = torch.zeros_like(graph.y, dtype=torch.bool)
     for i, group in enumerate(groups):
         labeled |= (task_of_node == i) & torch.isin(graph.y, torch.tensor(group, device=graph.y.device))

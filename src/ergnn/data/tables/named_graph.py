@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from ergnn.config.errors import InputError, check_choice, check_within, listed, truncate
-from ergnn.config.learner_config import EDGES
 from ergnn.data import splits
 from ergnn.data.graph import UNLABELED, Graph, Split, csr_tensor
 from ergnn.data.scenarios import assigned_stream, periods
@@ -174,7 +173,6 @@ def cut(
         of_graph: ``classes``, ``undirected`` and ``name`` of :func:`to_graph`.
     """
     check_choice("way to cut", by, ("class", "time", "domain"))
-    check_choice("inter_task_edges", inter_task_edges, EDGES)
     if boundaries is not None and by != "time":
         raise InputError(f"boundaries go with by='time'; by is {by!r}")
     if by != "class" and getattr(nodes, by) is None:
