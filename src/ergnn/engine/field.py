@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.blocks import EdgeBlock, LinkedBlock, make_block, make_linked_block, relabel
 from ergnn.engine.features import InputFeatures, features_of
 from ergnn.engine.kernels import Links, neighbor_sum
-from ergnn.engine.propagation import propagate
+from ergnn.engine.propagation import propagate, rows_from_blocks
 from ergnn.engine.sampling import Sampling
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.layers import SYMMETRIC, Aggregation, form_of
@@ -97,7 +98,8 @@ def make_field(
     elif sampling is None:
         features = propagate(graph, model.propagated_hops, nodes=nodes, dtype=model.dtype)
     else:
-        features = blocks.propagate(graph, model.propagated_hops, nodes, owner)
+        make = partial(blocks.make, SYMMETRIC, slots=models)
+        features = rows_from_blocks(graph, model.propagated_hops, nodes, owner, model.dtype, make)
     if not blocks.linked:
         return Field(features, layers, take, head, models)
     rows = layers[-1].dst.count if layers else int(nodes.numel())
@@ -124,10 +126,3 @@ class _Blocks:
             sample = {"fanout": fanout, "replace": self.sampling.replace, "key": hop_key}
             self._hop += 1
         return make_block(self.adj, aggregation, nodes, slot, slots, self.dtype, models=self.models, **sample)
-
-    def propagate(self, graph: Graph, hops: int, nodes: Tensor, owner: Tensor) -> Tensor:
-        """Estimate ``S^K X`` at ``nodes`` of models ``owner`` from sampled neighbors."""
-        if hops == 0:
-            return graph.rows(nodes).to(self.dtype)
-        block, sources = self.make(SYMMETRIC, nodes, owner, self.models)
-        return block.aggregate(self.propagate(graph, hops - 1, sources, block.src.slot))

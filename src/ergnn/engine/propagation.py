@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -117,7 +119,8 @@ def propagate(graph: Graph, hops: int, *, nodes: Tensor | None = None, dtype: to
     size, on_gpu = graph.num_nodes * graph.num_features, graph.x.is_cuda
     keep = size <= (MAX_CACHED if adj.is_large or on_gpu else SMALL_CACHED) or (adj.is_large and on_gpu)
     if nodes is not None and not (hops and keep):
-        return _rows(graph, hops, nodes, dtype)
+        make: Any = partial(make_linked_block if adj.is_large else make_block, adj, SYMMETRIC, slots=1, dtype=dtype)
+        return rows_from_blocks(graph, hops, nodes, torch.zeros_like(nodes), dtype, make)
 
     def compute() -> Tensor:
         value = graph.dense_x().to(dtype)
@@ -130,11 +133,10 @@ def propagate(graph: Graph, hops: int, *, nodes: Tensor | None = None, dtype: to
     return value if nodes is None else value[nodes]
 
 
-def _rows(graph: Graph, hops: int, nodes: Tensor, dtype: torch.dtype) -> Tensor:
-    """Compute rows of ``S^K X`` from the receptive field of ``nodes``."""
+def rows_from_blocks(graph: Graph, hops: int, nodes: Tensor, slot: Tensor, dtype: torch.dtype, make: Any) -> Tensor:
+    """Compute rows of ``S^K X`` from the receptive field of ``nodes``; ``make(nodes, slot)`` returns each block."""
     if hops == 0:
         return graph.rows(nodes).to(dtype)
-    adj = adjacency_of(graph)
-    build = make_linked_block if adj.is_large else make_block
-    block, sources = build(adj, SYMMETRIC, nodes, torch.zeros_like(nodes), 1, dtype)
-    return block.aggregate(_rows(graph, hops - 1, sources, dtype))
+    block, sources = make(nodes, slot)
+    rows: Tensor = block.aggregate(rows_from_blocks(graph, hops - 1, sources, block.src.slot, dtype, make))
+    return rows

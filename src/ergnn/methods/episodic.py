@@ -70,13 +70,6 @@ def flat_gradients(params: ParamDict, models: int = 1) -> Tensor:
     return flatten_models(grads, models)
 
 
-def set_gradients(params: ParamDict, matrix: Tensor) -> None:
-    """Invert :func:`flat_gradients`."""
-    for name, gradient in unflatten(matrix, params).items():
-        if params[name].grad is not None or bool(gradient.any()):
-            params[name].grad = gradient.contiguous()  # fused optimizers ignore strides
-
-
 class GradientConstraint(StepHook):
     """Step hook that projects the gradient of each model before each step.
 
@@ -146,7 +139,9 @@ class GradientConstraint(StepHook):
         pairs = zip(hooks, flat_gradients(params, models), rows, strict=True)
         # tensors of their own are aligned in memory, on which the rounding of a CPU's products depends
         projected = [hook.project(gradient.clone(), memories) for hook, gradient, memories in pairs]
-        set_gradients(params, torch.stack(projected))
+        for name, gradient in unflatten(torch.stack(projected), params).items():
+            if params[name].grad is not None or bool(gradient.any()):
+                params[name].grad = gradient.contiguous()  # fused optimizers ignore strides
 
     def sample(self) -> Tensor | None:
         """Sample positions in the memory for the next step; None for all."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -67,10 +66,13 @@ def step_size(optimizer: torch.optim.Optimizer, value: Tensor) -> Tensor | float
     return group["lr"] / (debiased.sqrt() + group["eps"])
 
 
-class ImportanceMethod(Method, ABC):
+@METHODS.register("ewc", help="penalize changes of important parameters (elastic weight consolidation)")
+class EWC(Method):
     """Finetuning with a quadratic penalty on each parameter, weighted by its importance Ω in earlier tasks.
 
-    Two vectors are stored, ΣΩ and ΣΩθ*, so that time and memory do not grow with the number of tasks.
+    The importance is the Fisher information (Kirkpatrick et al., 2017, with the sum over tasks as in their multi-task
+    experiments); subclasses override :meth:`estimate`. Two vectors are stored, ΣΩ and ΣΩθ*, so that time and memory do
+    not grow with the number of tasks. See :class:`~ergnn.methods.importance.QuadraticPenalty`.
 
     Args:
         lam: λ, weight of the penalty.
@@ -82,6 +84,7 @@ class ImportanceMethod(Method, ABC):
     """
 
     stored = ("importance", "pull")
+    comparison = Comparison(search={"lam": (0.3, 3.0, 30.0, 300.0)})
     decay: float | None = None
 
     def __init__(self, lam: float = 3.0, fisher_samples: int | None = None) -> None:
@@ -91,9 +94,9 @@ class ImportanceMethod(Method, ABC):
         self.importance: ParamDict = {}
         self.pull: ParamDict = {}
 
-    @abstractmethod
     def estimate(self, learner: LearnerView, task: Task, trained_on: Examples) -> ParamDict:
         """Return Ω of the task that has just been learned, by the model's names of parameters, 0 or more."""
+        return self.mean_slopes(learner, task, trained_on)
 
     def mean_slopes(
         self, learner: LearnerView, task: Task, examples: Examples, entry: Callable[[Tensor], Tensor] = torch.square
@@ -127,21 +130,6 @@ class ImportanceMethod(Method, ABC):
         return {"lam": self.lam, "importance": float(sum(float(value.sum()) for value in new.values()))}
 
 
-@METHODS.register("ewc", help="penalize changes of important parameters (elastic weight consolidation)")
-class EWC(ImportanceMethod):
-    """Finetuning with a quadratic penalty on each parameter, weighted by its Fisher information in earlier tasks.
-
-    The penalties of all tasks are stored as two vectors, ΣF and ΣFθ*, so time and memory do not grow with the number
-    of tasks (Kirkpatrick et al., 2017, with the sum over tasks as in their multi-task experiments). See
-    :class:`~ergnn.methods.importance.QuadraticPenalty`.
-    """
-
-    comparison = Comparison(search={"lam": (0.3, 3.0, 30.0, 300.0)})
-
-    def estimate(self, learner: LearnerView, task: Task, trained_on: Examples) -> ParamDict:
-        return self.mean_slopes(learner, task, trained_on)
-
-
 @METHODS.register("online-ewc", help="EWC with one penalty at the latest parameters and decaying importance")
 class OnlineEWC(EWC):
     """Online elastic weight consolidation (Schwarz et al., 2018).
@@ -163,7 +151,7 @@ class OnlineEWC(EWC):
 
 
 @METHODS.register("mas", help="penalize changes of parameters that outputs are sensitive to (memory aware synapses)")
-class MAS(ImportanceMethod):
+class MAS(EWC):
     """Memory aware synapses (Aljundi et al., 2018); labels are not used for the importance.
 
     The penalty is ``λ/2 Σ_j Ω_j (θ_j − θ*_j)²`` around the parameters θ* after the latest task, with
@@ -218,7 +206,7 @@ class PathIntegral(QuadraticPenalty):
 
 
 @METHODS.register("si", help="penalize changes of parameters that reduced the loss (synaptic intelligence)")
-class SI(ImportanceMethod):
+class SI(EWC):
     """Synaptic intelligence (Zenke et al., 2017).
 
     The penalty is ``λ/2 Σ_j Ω_j (θ_j − θ*_j)²`` around the parameters θ* after the latest task, with
@@ -286,7 +274,7 @@ def topology(model: Backbone, examples: Examples) -> Tensor:
 
 
 @METHODS.register("twp", help="EWC plus the importance for attention between neighbors (topology-aware preserving)")
-class TWP(ImportanceMethod):
+class TWP(EWC):
     """Topology-aware weight preserving (Liu et al., 2021).
 
     The loss is ``L + Σ_k Σ_j I_kj (θ_j − θ*_kj)²`` with ``I = λ_l F + λ_t (∂T/∂θ)²`` after each task k: the

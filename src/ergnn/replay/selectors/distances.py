@@ -122,8 +122,7 @@ class FeatureCoverage(Selector):
 
     def _near(self, a: Tensor, b: Tensor, d: float) -> Tensor:
         """Return the number of rows of ``b`` closer than d to each row of ``a``."""
-        counts = [(distances < d).sum(1) for _, distances in self.space.chunks(a, b)]
-        return torch.cat(counts) if counts else torch.zeros(0, dtype=torch.long, device=a.device)
+        return torch.cat([(distances < d).sum(1) for _, distances in self.space.chunks(a, b)])
 
     def _fewest_near(self, a: Tensor, b: Tensor, d: float, keep: int) -> tuple[Tensor, int]:
         """Apply :meth:`_near`, but drop rows that cannot be among the ``keep`` lowest; also return the pairs counted.
