@@ -23,6 +23,7 @@ from ergnn.methods.base import Comparison, FolderUse, LearnerView, Method, Score
 from ergnn.methods.importance import EWC
 from ergnn.methods.memory import STORES_VALUES, MemoryMethod, SelectorMethod
 from ergnn.nn.examples import Examples
+from ergnn.replay.buffer import positions_in_groups
 from ergnn.replay.selectors import SELECTORS, Selection, Selector
 
 _EMBEDDED: Cache[Graph] = Cache()
@@ -48,11 +49,8 @@ def sparsify(graph: Graph, nodes: Tensor, hops: int, neighbors: int, generator: 
         row, source = adj.incoming(nodes)
         chance = torch.rand(row.numel(), generator=generator, dtype=torch.float64).to(row.device)
         keys = -torch.log1p(-chance) / adj.degrees(source).clamp(min=1)
-        order = torch.argsort(keys, stable=True)
-        order = order[torch.argsort(row[order], stable=True)]
-        first = torch.searchsorted(row, row)  # position of the first edge into the same node
-        rank = torch.arange(row.numel(), device=row.device) - first
-        nodes = source[order[rank < neighbors]].unique()
+        rank = torch.from_numpy(positions_in_groups([row.cpu().numpy()], [keys.cpu().numpy()]))
+        nodes = source[rank.to(row.device) < neighbors].unique()
         nodes = nodes[~inside[nodes]]
         inside[nodes] = True
     source, target = graph.edge_index

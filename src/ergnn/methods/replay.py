@@ -294,8 +294,5 @@ class Joint(Method):
 
     def forget_nodes(self, nodes: Tensor) -> int:
         before = sum(map(len, self.nodes))
-        self.nodes, self.val = (
-            [of_task[~torch.isin(of_task, nodes.to(of_task.device))] for of_task in of_tasks]
-            for of_tasks in (self.nodes, self.val)
-        )
+        self.remap_nodes(lambda of_task: of_task[~torch.isin(of_task, nodes.to(of_task.device))])
         return before - sum(map(len, self.nodes))

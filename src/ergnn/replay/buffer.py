@@ -75,7 +75,7 @@ class Experience:
     @property
     def ranks(self) -> Tensor:
         """The rank of each node within its class; the best has rank 0."""
-        return torch.from_numpy(_positions([self.labels.cpu().numpy()], [np.arange(len(self))]))
+        return torch.from_numpy(positions_in_groups([self.labels.cpu().numpy()], [np.arange(len(self))]))
 
 
 @dataclass
@@ -226,14 +226,14 @@ def eviction_steps(experiences: list[Experience]) -> Tensor:
     index = np.arange(nodes.size)
     rank = torch.cat([one.ranks for one in experiences]).numpy()
     keys = [rank, tie_breaker, -index]
-    keys = [_positions([task, labels], keys), *keys]
-    keys = [_positions([labels], keys), *keys]
+    keys = [positions_in_groups([task, labels], keys), *keys]
+    keys = [positions_in_groups([labels], keys), *keys]
     steps = np.empty_like(index)
     steps[np.lexsort(keys[::-1])] = index[::-1] + 1
     return torch.from_numpy(steps)
 
 
-def _positions(groups: list[Array], keys: list[Array]) -> Array:
+def positions_in_groups(groups: list[Array], keys: list[Array]) -> Array:
     """Return the position of each element within its group, sorted by the keys."""
     order = np.lexsort([*keys[::-1], *groups])
     index = np.arange(order.size)

@@ -130,16 +130,14 @@ def ascent(problem: RidgeProblem, members: Sequence[Tensor], restarts: int, gene
 
 
 def _ascend(problem: RidgeProblem, members: Sequence[Tensor], start: list[int]) -> list[int]:
-    chosen, best, unchanged = list(start), problem.quality(start), 0
-    while unchanged < len(members):
+    chosen, best, changed = list(start), problem.quality(start), True
+    while changed:
+        changed = False
         for c, candidates in enumerate(members):
             values = problem.qualities(chosen[:c] + chosen[c + 1 :], candidates)
             i = _first_best(values)
-            unchanged += 1
             if float(values[i]) > best + TIE:
-                chosen[c], best, unchanged = int(candidates[i]), float(values[i]), 1
-            if unchanged == len(members):
-                break
+                chosen[c], best, changed = int(candidates[i]), float(values[i]), True
     return chosen
 
 
