@@ -1,17 +1,24 @@
 """The writer's protocol: a socket of its own; what breaks it is ended and tried again."""
 
+import json
+import select
+import socket
+import subprocess
+import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
+from ergnn.data.tables import Limits
 from ergnn.folder import LearnerFolder, Settings
 from ergnn.serve.app import make_app
 from ergnn.serve.service import Service
 from folder.growing import make_updates, quick
 from serve.conftest import BASE
-from serve.running import wait_for
+from serve.running import SECONDS, wait_for
 from serve.test_updates import finished
 
 IN_WRITER = """
@@ -95,3 +102,17 @@ def test_a_running_update_reports_its_phase(method: str, phase: str, share: floa
         plugin.with_suffix(".go").touch()
         update = finished(client, answer)
     assert [update[key] for key in ("state", "phase", "share")] == ["done", None, None]
+
+
+def test_a_writer_ends_with_the_server_even_if_its_last_message_was_not_read(root: Path) -> None:
+    ours, its = socket.socketpair()
+    command = [sys.executable, "-m", "ergnn.serve.writer", str(its.fileno()), str(root), json.dumps(asdict(Limits()))]
+    with its, ours:
+        writer = subprocess.Popen(command, pass_fds=[its.fileno()])
+        its.close()
+        ours.sendall(json.dumps({"kind": "discard", "digest": ""}).encode() + b"\n")
+        assert select.select([ours], [], [], SECONDS)[0]
+    try:
+        assert writer.wait(SECONDS) == 0  # its next read fails, as the peer was reset
+    finally:
+        writer.kill()

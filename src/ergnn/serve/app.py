@@ -24,8 +24,8 @@ from ergnn.folder.update import check_labels, prepare_update
 from ergnn.pages.table import render_page
 from ergnn.serve import requests as schema
 from ergnn.serve.guard import Guard, one_line, problem
+from ergnn.serve.requests import FORM, JSON, TYPES, media_type, read_upload, save_upload
 from ergnn.serve.service import Service
-from ergnn.serve.uploads import FORM, JSON, TYPES, MediaTypeError, media_type, read_upload, save_upload
 
 SMALL = 256
 """Maximum number of known ids that are looked up without a thread."""
@@ -81,7 +81,7 @@ def _add_errors(app: FastAPI, service: Service) -> None:
             return problem(507, "the disk of the server is full; nothing was accepted")
         if isinstance(error, OSError):
             raise error
-        kinds = {MediaTypeError: 415, BusyError: 409, FolderError: 500}
+        kinds = {BusyError: 409, FolderError: 500}
         status = next((code for kind, code in kinds.items() if isinstance(error, kind)), 422)
         return problem(status, service.without_paths(error))
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +24,7 @@ from ergnn.serve.guard import one_line
 from ergnn.serve.live import LiveWatch
 from ergnn.serve.metrics import Metrics
 from ergnn.serve.model import ServedVersion, current_number, load_version
-from ergnn.serve.uploads import read_upload
+from ergnn.serve.requests import read_upload
 from ergnn.serve.writer import Writer
 
 LOG = logging.getLogger("ergnn.serve")
@@ -49,7 +48,7 @@ class Service:
         self._digests: set[str] = set()
         self._live: LiveWatch | None = None
         self._compared: Future[None] | None = None
-        self._answers, self._loads = ThreadPoolExecutor(2, "answer"), ThreadPoolExecutor(1, "load")
+        self._answers, self._loads = ThreadPoolExecutor(2, "answer"), ThreadPoolExecutor(1, "load")  # one at a time
         self._inspections = ThreadPoolExecutor(1, "inspect")  # takes longer than to load a version
         self._wake, self._swapping = asyncio.Event(), asyncio.Lock()
         self._writer = Writer(root, self.limits.tables, plugins, self.spool.learning_lock.fileno())
@@ -91,21 +90,17 @@ class Service:
             LOG.error("%s", text, exc_info=None if isinstance(error, (ErgnnError, OSError)) else error)
         self._troubles = {key: value for key, value in {**self._troubles, what: text}.items() if value}
 
-    async def answer(self, work: Callable[..., T], *args: Any) -> T:
+    async def answer(self, work: Callable[..., T], *args: Any, threads: ThreadPoolExecutor | None = None) -> T:
         """Run a function that takes longer than a millisecond in a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._answers, work, *args)
-
-    async def load(self, work: Callable[..., T], *args: Any) -> T:
-        """Run a function that reads the whole folder in a thread, one at a time."""
-        return await asyncio.get_running_loop().run_in_executor(self._loads, work, *args)
+        return await asyncio.get_running_loop().run_in_executor(threads or self._answers, work, *args)
 
     async def inspect(self) -> dict[str, Any]:
         """Result of ``ergnn inspect`` for the served version; computed once per version."""
         served, inspection = self.served, self.metrics.inspection
         if inspection is None or inspection["version"] != served.number:
-            inspect = partial(asyncio.get_running_loop().run_in_executor, self._inspections)
-            inspection = self.metrics.inspection = await inspect(self.folder.inspect, served.number)
-            self._live = await inspect(LiveWatch, served)
+            inspection = await self.answer(self.folder.inspect, served.number, threads=self._inspections)
+            self.metrics.inspection = inspection
+            self._live = await self.answer(LiveWatch, served, threads=self._inspections)
             self.metrics.live = self._live.summary
         return inspection
 
@@ -125,7 +120,7 @@ class Service:
 
     async def rollback(self, version: int | None) -> int:
         """Serve an older version; a running writer is not interrupted."""
-        number = await self.load(self.folder.rollback, version)
+        number = await self.answer(self.folder.rollback, version, threads=self._loads)
         await self.refresh()
         self.metrics.updates.labels("rollback", "done").inc()
         return number
@@ -166,8 +161,8 @@ class Service:
     async def refresh(self) -> None:
         """Load and serve the current version, if it is not served yet."""
         async with self._swapping:
-            if await self.load(current_number, self.folder) != self.served.number:
-                self._swap(await self.load(load_version, self.folder))
+            if await self.answer(current_number, self.folder, threads=self._loads) != self.served.number:
+                self._swap(await self.answer(load_version, self.folder, threads=self._loads))
 
     async def _watch(self) -> None:
         """Check for new versions, since other programs may write to the folder as well."""

@@ -33,7 +33,7 @@ from ergnn.config.imports import import_plugin
 from ergnn.data.tables import Limits
 from ergnn.folder import LearnerFolder
 from ergnn.folder.spool import IDS, Job
-from ergnn.serve.uploads import read_upload
+from ergnn.serve.requests import read_upload
 
 NICE = 5
 """Niceness of the process: requests have priority."""
@@ -166,9 +166,11 @@ def main(descriptor: str, root: str, limits_json: str, *plugins: str) -> None:
     requests: queue.Queue[dict[str, Any]] = queue.Queue()
 
     def receive() -> None:
-        for line in channel.makefile("rb"):
-            requests.put(json.loads(line))
-        os._exit(0)
+        try:
+            for line in channel.makefile("rb"):  # an error if a server that was killed had messages to read
+                requests.put(json.loads(line))
+        finally:
+            os._exit(0)
 
     def report(**message: Any) -> None:
         channel.sendall(json.dumps(message).encode() + b"\n")
