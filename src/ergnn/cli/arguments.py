@@ -98,8 +98,10 @@ def _grid(parser: Any, settings: Any) -> None:
 
 
 def _runs(commands: Any) -> None:
+    text = "read a file, a folder with runs.sqlite, or postgresql://…"
+    store = "--store", "DIR|FILE|URL", text, "results/runs.sqlite"
     parser = _add(commands, "runs", "lab.runs", "list, filter and export the runs of a store")
-    _store(parser)
+    option(parser, *store)
     for name in RUN_FILTERS:
         option(parser, f"--{name}", "NAME,…", f"show only runs with these values of {name}")
     option(parser, "--seed", "N", "show only runs with this seed")
@@ -108,14 +110,9 @@ def _runs(commands: Any) -> None:
 
     parser = _add(commands, "report", "lab.report", "write an HTML page with the tables and figures of a run store")
     option(parser, "-o --out", "FILE", "file to write; only tables if it ends in .md, .tex or .txt", "report.html")
-    _store(parser)
+    option(parser, *store)
     option(parser, "--title", "TEXT", "title of the page (default: derived from its content)")
     option(parser, "--figures", "DIR", "also write the figures as SVG files")
-
-
-def _store(parser: Any) -> None:
-    text = "read a file, a folder with runs.sqlite, or postgresql://…"
-    option(parser, "--store", "DIR|FILE|URL", text, "results/runs.sqlite")
 
 
 def _threads(parser: Any, default: int | None = None) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from ergnn.config.errors import InputError
-from ergnn.config.files import replacing
+from ergnn.config.files import replacing, wrap_errors
 from ergnn.config.learner_config import LearnerConfig
 from ergnn.data import DATASETS, TaskStream, make_stream
 from ergnn.data.datasets import base
@@ -193,12 +193,10 @@ def _read_checkpoint(path: Path) -> dict[str, Any] | None:
     """Read a checkpoint, or None; only tensors, numbers and strings are read."""
     if not path.exists():
         return None
-    try:
-        saved = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged file can raise anything
-        raise InputError(f"{path}: cannot be read ({error}); remove it to start this run again") from None
-    if not isinstance(saved, dict) or saved.get("schema") != CHECKPOINT_SCHEMA:
-        raise InputError(f"{path}: not a checkpoint that this version can read; remove it to start this run again")
+    with wrap_errors(path, "a checkpoint of this version; remove it to start this run again"):
+        saved: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        if saved["schema"] != CHECKPOINT_SCHEMA:
+            raise ValueError(f"its schema is {saved['schema']}")
     return saved
 
 

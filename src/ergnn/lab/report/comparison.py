@@ -82,15 +82,14 @@ class Group:
         return ranked + sorted(others, key=lambda method: -self.mean(method, "aa"))
 
     @cached_property
-    def complete(self) -> list[str]:
-        """Methods with runs on all data sets, other than those that need the graph, whose bytes no budget counts."""
-        return [m for m in self.methods if len(self.of(m)) == len(self.datasets) and not self.of(m)[0].needs_graph]
-
-    @cached_property
     def pareto(self) -> set[str]:
-        """Methods of :attr:`complete` that no other beats in accuracy, seconds and bytes."""
-        costs = [[-self.mean(m, "aa"), self.mean(m, "seconds"), self.mean(m, "memory")] for m in self.complete]
-        return {m for m, best in zip(self.complete, pareto_front(costs), strict=True) if best} if costs else set()
+        """Methods with runs on all data sets that no other beats in accuracy, seconds and bytes.
+
+        Those that need the graph, whose bytes no budget counts, are left out.
+        """
+        complete = [m for m in self.methods if len(self.of(m)) == len(self.datasets) and not self.of(m)[0].needs_graph]
+        costs = [[-self.mean(m, "aa"), self.mean(m, "seconds"), self.mean(m, "memory")] for m in complete]
+        return {m for m, best in zip(complete, pareto_front(costs), strict=True) if best}
 
     @cached_property
     def tests(self) -> dict[tuple[str, str], PairedTest]:
