@@ -76,7 +76,7 @@ options = CompareOptions(
     trials=1,
 )
 out = tempfile.mkdtemp()
-sections = write_comparison(compare(options, GridRunner(out)), out, "ergnn compare …", True)
+sections = write_comparison(*compare(options, GridRunner(out)), out, "ergnn compare …", True)
 pd.DataFrame(sections[0].table.rows, columns=sections[0].table.header)
 
 # %% [markdown]
