@@ -142,6 +142,7 @@ def _tasks_of_parts(spec: PartedDataset, order: str | Sequence[int], seed: int, 
         raise InputError(f"class_order is {order!r}; the tasks of {spec.name} are in the order of time, use 'natural'")
     count = spec.num_tasks if num_tasks is None else num_tasks
     check_within(spec.name, 1, spec.num_tasks, num_tasks=count)
-    given = spec.shuffled_order(seed) if order == "shuffled" else order
-    task_of_part = torch.tensor(ordered(spec.name, spec.num_tasks, given, seed, "domain")).argsort()
+    if spec.rotates and order == "shuffled":
+        order = [(seed + i) % spec.num_tasks for i in range(spec.num_tasks)]
+    task_of_part = torch.tensor(ordered(spec.name, spec.num_tasks, order, seed, "domain")).argsort()
     return torch.where(task_of_part < count, task_of_part, -1)

@@ -168,14 +168,12 @@ class PartedDataset(Dataset):
     default_split = "seeded"
     num_tasks = 1
     part_sizes: ClassVar[tuple[int, ...]] = ()
+    rotates: ClassVar[bool] = False
+    """Whether shuffled orders of the parts are rotations, by as many parts as the seed says."""
 
     def parts(self) -> Tensor:
         """Return the part of each node of the graph that was loaded, from 0; by default, parts follow one another."""
         return torch.repeat_interleave(torch.arange(self.num_tasks), torch.tensor(self.part_sizes))
-
-    def shuffled_order(self, seed: int) -> str | list[int]:
-        """Return an order of the parts by seed, as for :func:`ergnn.data.stream.ordered`."""
-        return "shuffled"
 
 
 def cache_root() -> Path:

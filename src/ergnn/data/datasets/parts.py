@@ -63,6 +63,7 @@ class CitationDomains(PartedDataset):
     classes_per_task = 7
     num_tasks = len(DOMAINS)
     part_sizes = tuple(domain.nodes for domain in DOMAINS)
+    rotates = True
 
     def read(self, root: Path | None) -> Graph:
         graphs, first = list[Graph](), 0  # the first class of a domain
@@ -78,10 +79,6 @@ class CitationDomains(PartedDataset):
     def location(self, root: Path | None = None) -> str:
         locations = [domain().location(root) for domain in DOMAINS]
         return next((location for location in locations if "missing" in location), locations[-1])
-
-    def shuffled_order(self, seed: int) -> list[int]:
-        """Return the natural order, rotated by ``seed`` domains."""
-        return [(seed + i) % len(DOMAINS) for i in range(len(DOMAINS))]
 
 
 def reduced(x: Tensor, width: int) -> Tensor:
