@@ -232,7 +232,9 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
             kinds = {"accept_sparse": "csr", "dtype": np.float32}
             checked = validate_data(self, x.numpy(force=True) if isinstance(x, Tensor) else x, y, reset=reset, **kinds)
             x, y = (checked, y) if isinstance(y, str) else checked
-            return _make_graph(x, edges, weight), nodes, y
+            x = csr_tensor(x) if hasattr(x, "tocsr") else torch.from_numpy(x if x.flags.writeable else x.copy())
+            data = SimpleNamespace(x=x, edge_index=edges, y=None, edge_weight=weight)
+            return read_pyg(data, "X", warn=False), nodes, y
         graph = X.validate() if isinstance(X, Graph) else read_pyg(X, "X", warn=reset)
         if reset:
             self.n_features_in_ = graph.num_features
@@ -315,9 +317,3 @@ def _split_tuple(X: Any) -> tuple[Any, Tensor, Tensor | None]:
         )
     edges, *weight = (as_tensor(values).cpu() for values in X[1:])
     return X[0], edges, weight[0] if weight else None
-
-
-def _make_graph(x: Any, edge_index: Tensor, edge_weight: Tensor | None) -> Graph:
-    """Create a graph without labels from an array or a scipy matrix, and check all values."""
-    x = csr_tensor(x) if hasattr(x, "tocsr") else torch.from_numpy(x if x.flags.writeable else x.copy())
-    return read_pyg(SimpleNamespace(x=x, edge_index=edge_index, y=None, edge_weight=edge_weight), "X", warn=False)
