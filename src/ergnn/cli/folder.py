@@ -19,6 +19,8 @@ from ergnn.cli.options import given, refuse_unused
 from ergnn.cli.output import output, print_json, progress_bar, write_rows
 from ergnn.config.errors import InputError, did_you_mean
 from ergnn.config.files import wrap_errors
+from ergnn.config.imports import extra
+from ergnn.config.limits import ServeLimits
 from ergnn.data.tables import Columns, EdgeTable, NodeTable, read_graph, read_nodes, read_tables
 from ergnn.folder import LearnerFolder, Settings, page, why
 from ergnn.pages.table import Table, percent, render_page
@@ -251,11 +253,8 @@ def suggest_command(args: argparse.Namespace) -> None:
 
 
 def serve_command(args: argparse.Namespace) -> None:
-    from ergnn.config.imports import extra
-
     for module in ("fastapi", "uvicorn", "prometheus_client", "python_multipart"):
         extra(module, "serve", "ergnn serve")
-    from ergnn.config.limits import ServeLimits
     from ergnn.serve.server import serve
 
     limits = {name.removeprefix("max_"): value for name, value in given(args, ()).items() if name.startswith("max_")}

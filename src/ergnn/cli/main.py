@@ -13,6 +13,7 @@ from ergnn import __version__
 from ergnn.cli.arguments import add_commands
 from ergnn.cli.options import CommandParser
 from ergnn.config.errors import ErgnnError, check_choice
+from ergnn.config.imports import import_plugin
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,9 +65,5 @@ def import_plugins(words: Sequence[str]) -> None:
     """Import the plug-ins named by ``--import`` anywhere on the command line."""
     finder = argparse.ArgumentParser(prog="ergnn", add_help=False, allow_abbrev=False)
     add_import(finder)
-    names = finder.parse_known_args(words)[0].plugins
-    if names:
-        from ergnn.config.imports import import_plugin
-
-        for name in names:
-            import_plugin(name)
+    for name in finder.parse_known_args(words)[0].plugins:
+        import_plugin(name)

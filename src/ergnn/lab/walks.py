@@ -226,7 +226,6 @@ class SkipGram:
 
     def __init__(self, settings: WalkSettings = WalkSettings(), seed: int = 0) -> None:
         models = extra("gensim.models", "walks", "an embedding of random walks")
-        self._started = False
         self._model: Any = models.Word2Vec(
             vector_size=settings.dim,
             window=settings.window,
@@ -249,8 +248,7 @@ class SkipGram:
         if not words:
             return
         frequencies = {word: int(counts[node]) for node, word in words.items()}
-        self._model.build_vocab_from_freq(frequencies, corpus_count=len(walks), update=self._started)
-        self._started = True
+        self._model.build_vocab_from_freq(frequencies, corpus_count=len(walks), update=len(self._model.wv) > 0)
         sentences = [[words[node] for node in walk.tolist() if node >= 0] for walk in walks.numpy()]
         total_words, epochs = int(counts.sum()), self._model.epochs
         self._model.train(sentences, total_examples=len(walks), total_words=total_words, epochs=epochs)
@@ -258,7 +256,6 @@ class SkipGram:
     def vectors(self, num_nodes: int) -> Tensor:
         """Return the vectors ``[num_nodes, dim]``; zeros for nodes that no walk has visited yet."""
         out = torch.zeros(num_nodes, self._model.vector_size)
-        if self._started:
-            nodes = torch.tensor([int(name) for name in self._model.wv.index_to_key])
-            out[nodes] = torch.from_numpy(self._model.wv.vectors.copy())
+        nodes = torch.tensor([int(name) for name in self._model.wv.index_to_key], dtype=torch.long)
+        out[nodes] = torch.from_numpy(self._model.wv.vectors.copy())
         return out
