@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from typing import Any
 
 import torch
@@ -77,19 +78,31 @@ def make_field(
     """
     sizes = sizes or [nodes.numel()]
     n, models = graph.num_nodes, len(sizes)
-    blocks = _Blocks(graph, model.dtype, models, sampling, key)
+    adj, hops = adjacency_of(graph), count()
+    linked = adj.is_large and sampling is None
+
+    def make(aggregation: Aggregation | None, nodes: Tensor, slot: Tensor, slots: int) -> tuple[AnyBlock, Tensor]:
+        """Return the block of a layer, from the last to the first, and the node of each of its source rows."""
+        if aggregation is not None and linked:
+            return make_linked_block(adj, aggregation, nodes, slot, slots, model.dtype)
+        sample: dict[str, Any] = {}
+        if aggregation is not None and sampling is not None:
+            hop = next(hops)
+            sample = {"fanout": sampling.fanout[hop], "replace": sampling.replace, "key": stream_key(key, hop)}
+        return make_block(adj, aggregation, nodes, slot, slots, model.dtype, models=models, **sample)
+
     models_of = torch.arange(models, device=nodes.device)
     owner = torch.repeat_interleave(models_of, nodes.new_tensor(sizes), output_size=nodes.numel())
     head, take = None, torch.arange(nodes.numel(), device=nodes.device)
     if heads is not None:
         repeated = nodes.repeat_interleave(heads.size(1))
         slot = heads + slots * owner.unsqueeze(1)
-        head, read = blocks.make(form_of(model.heads[0]).aggregation, repeated, slot.flatten(), slots * models)
+        head, read = make(form_of(model.heads[0]).aggregation, repeated, slot.flatten(), slots * models)
         keys, take = relabel(head.src.slot // slots * n + read, models * n)
         nodes, owner = keys % n, keys // n
     layers: list[AnyBlock] = []
     for conv in reversed(model.learned_layers):
-        block, nodes = blocks.make(form_of(conv).aggregation, nodes, owner, models)
+        block, nodes = make(form_of(conv).aggregation, nodes, owner, models)
         layers.insert(0, block)
         owner = block.src.slot
     features: InputFeatures
@@ -98,31 +111,11 @@ def make_field(
     elif sampling is None:
         features = propagate(graph, model.propagated_hops, nodes=nodes, dtype=model.dtype)
     else:
-        make = partial(blocks.make, SYMMETRIC, slots=models)
-        features = rows_from_blocks(graph, model.propagated_hops, nodes, owner, model.dtype, make)
-    if not blocks.linked:
+        sampled = partial(make, SYMMETRIC, slots=models)
+        features = rows_from_blocks(graph, model.propagated_hops, nodes, owner, model.dtype, sampled)
+    if not linked:
         return Field(features, layers, take, head, models)
     rows = layers[-1].dst.count if layers else int(nodes.numel())
     rowptr = torch.arange(take.numel() + 1, device=take.device)
     same = take.numel() == nodes.numel() and torch.equal(take, rowptr[:-1])
     return Field(features, layers, None if same else Links(rowptr, take.int(), rows), head, models, linked=True)
-
-
-class _Blocks:
-    """The blocks of a field, built from the last layer to the first: exact, sampled, or those of a large graph."""
-
-    def __init__(self, graph: Graph, dtype: torch.dtype, models: int, sampling: Sampling | None, key: int) -> None:
-        self.adj, self.dtype, self.models, self.sampling, self.key = adjacency_of(graph), dtype, models, sampling, key
-        self.linked = self.adj.is_large and sampling is None
-        self._hop = 0
-
-    def make(self, aggregation: Aggregation | None, nodes: Tensor, slot: Tensor, slots: int) -> tuple[AnyBlock, Tensor]:
-        """Return the block of a layer, and the node of each of its source rows."""
-        sample: dict[str, Any] = {}
-        if aggregation is not None and self.linked:
-            return make_linked_block(self.adj, aggregation, nodes, slot, slots, self.dtype)
-        if aggregation is not None and self.sampling is not None:
-            fanout, hop_key = self.sampling.fanout[self._hop], stream_key(self.key, self._hop)
-            sample = {"fanout": fanout, "replace": self.sampling.replace, "key": hop_key}
-            self._hop += 1
-        return make_block(self.adj, aggregation, nodes, slot, slots, self.dtype, models=self.models, **sample)
