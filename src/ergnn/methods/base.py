@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -24,10 +24,7 @@ from ergnn.nn.heads import HeadPolicy
 from ergnn.replay.buffer import ExperienceBuffer
 from ergnn.replay.selectors import SelectionContext
 
-TRAINING_SETTINGS = (
-    *("backbone", "backbone_options", "epochs", "lr", "weight_decay", "optimizer"),
-    *("batch_size", "fanout", "with_replacement", "best_epoch", "network"),
-)
+TRAINING_SETTINGS = ("backbone", "backbone_options", *(setting.name for setting in fields(Training)), "network")
 """Fields of :class:`~ergnn.config.learner_config.LearnerConfig` that affect training only."""
 Scorer = Callable[[Tensor], Tensor]
 """``nodes [n] -> scores [n, classes]``, with columns as in ``learner.classes(task)``; their softmax is predicted."""
