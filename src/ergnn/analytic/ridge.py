@@ -47,7 +47,7 @@ MUCH_WORSE = 1.1
 """A kernel is not tried on all rows if its error on a quarter of them is so many times that of the best one."""
 
 CLOSE = 1.05
-"""λ is searched for features and kernels whose error at the first λ is at most so many times the smallest so far."""
+"""λ is searched for kernels whose error at the first λ is at most so many times the smallest so far."""
 
 FLAT = 5e-3
 """The search for λ stops where the next one makes the error smaller by less than this share."""
@@ -266,9 +266,7 @@ def choose(
         lam = DEFAULT_LAMBDA if len(lambdas) > 1 else float(lambdas[0])
         return 0, Trial(first[(len(first) - 1) // 2], lam, inf, power=power)
     few = None if ids is None or labels.numel() <= GRID_ROWS else loo_rows(ids, labels.numel() // 4)
-    trials = list[Trial]()
-    for gram in grams:
-        trials.append(search(gram, targets, first, lambdas, few, min((trial.error for trial in trials), default=inf)))
+    trials = [search(gram, targets, first, lambdas, few) for gram in grams]
     half, more = labels.new_empty(0), 1.0
     if ids is not None and count > labels.numel():
         half, more = loo_rows(ids, labels.numel() // 2), count / labels.numel()
