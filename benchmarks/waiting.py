@@ -43,7 +43,7 @@ from benchmarks.graphs import bag_of_words_graph
 from benchmarks.measure import seconds
 from ergnn.analytic import AnalyticHead
 from ergnn.analytic.inputs import working_dtype
-from ergnn.analytic.ridge import EXACT_ROWS
+from ergnn.analytic.ridge import DUAL, EXACT_ROWS
 from ergnn.data import Graph, Split, TaskStream
 from ergnn.learning.learner import Learner
 
@@ -95,7 +95,7 @@ class Floor:
         columns = head.sketched or graph.num_features
         width = head.maps[head.chosen].num_blocks * columns + 1
         gram = self.rates[working_dtype(graph.num_nodes, graph.num_features)]
-        if labels <= width or (head.solution.kernel.s and labels <= EXACT_ROWS):
+        if labels <= (EXACT_ROWS if head.solution.kernel.s else DUAL * width):
             return gram * (labels**2 - (labels - new) ** 2) * width + self.rates[torch.float64] * labels**3 / 3
         return gram * new * width**2 + self.rates[torch.float64] * width**3 / 3
 

@@ -254,6 +254,7 @@ def test_statistics_outlive_renumbered_nodes_pickling_and_a_change_of_the_graph(
 
 def test_the_width_of_statistics_is_fixed_by_the_first_task(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ergnn.analytic.head.SKETCH_SIZE", 16)
+    monkeypatch.setattr("ergnn.analytic.head.EXACT_ROWS", 0)
     graph = random_graph(n=200, f=40, classes=2)
     split = splits.per_class(graph.y, train=60, val=5)
     few, many = [split.train[graph.y[split.train] == c] for c in (0, 1)]
@@ -295,6 +296,7 @@ def test_the_order_of_tasks_does_not_matter_to_statistics_of_new_classes() -> No
 
 def test_a_sketch_is_chosen_by_width_and_number_of_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ergnn.analytic.head.SKETCH_SIZE", 16)
+    monkeypatch.setattr("ergnn.analytic.head.EXACT_ROWS", 0)
     for width, expected in ((12, None), (20, 16), (90, None)):  # narrow; wide; wide, but fewer nodes than columns
         stream = TaskStream.from_classes(random_graph(n=80, f=width, classes=2))
         assert learned(stream).history[-1]["selection"]["sketch"] == expected

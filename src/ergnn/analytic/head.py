@@ -16,7 +16,7 @@ from ergnn.analytic.features import Features
 from ergnn.analytic.inputs import ColumnScales, Inputs, working_dtype
 from ergnn.analytic.kernels import GAUSSIAN, KERNELS, products
 from ergnn.analytic.maps import FEATURE_MAPS, FeatureMap
-from ergnn.analytic.ridge import CLASS_WEIGHTS, DEFAULT_LAMBDA, LAMBDAS, RidgeSolution, choose, loo_rows
+from ergnn.analytic.ridge import CLASS_WEIGHTS, DEFAULT_LAMBDA, EXACT_ROWS, LAMBDAS, RidgeSolution, choose, loo_rows
 from ergnn.analytic.state import AnalyticState, ClassStatistics
 from ergnn.config.errors import InputError, check_at_least, check_choice
 from ergnn.data.graph import Graph
@@ -58,7 +58,7 @@ class AnalyticHead:
         per_class: size of the statistics of a class in rows of φ: mean, rest of the scatter's diagonal, and
             ``per_class − 2`` directions.
         sketch: number of columns to sketch the features to; ``auto`` sketches more than 2,048 columns to 2,048 with at
-            least as many training nodes as columns; None disables sketching.
+            least 9,000 training nodes, and as many as columns; None disables sketching.
         scale: ``rows`` divides each row by its sum; ``columns`` standardizes columns; ``auto`` standardizes those that
             :func:`~ergnn.analytic.inputs.number_columns` finds, and divides rows if there are none; unless the kernel
             is ``linear``, then small features are also tried with all columns standardized.
@@ -277,7 +277,7 @@ class AnalyticHead:
         if self.state.without_nodes:
             return self.sketched
         if self.sketch == "auto":
-            return SKETCH_SIZE if num_features > SKETCH_SIZE and count >= num_features else None
+            return SKETCH_SIZE if num_features > SKETCH_SIZE and count >= max(num_features, EXACT_ROWS) else None
         return None if self.sketch is None or int(self.sketch) >= num_features else int(self.sketch)
 
     def _scales_of(self, graph: Graph) -> tuple[ColumnScales | None, ...]:

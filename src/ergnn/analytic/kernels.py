@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ergnn.config.errors import InputError
 
-ROW_BLOCK = {"cpu": 1 << 9, "cuda": 1 << 13}
+ROW_BLOCK = {"cpu": 1 << 8, "cuda": 1 << 13}
 """Rows of one product, by device: of few, threads and a GPU take longer to start than to compute."""
 
 

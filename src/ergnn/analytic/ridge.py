@@ -58,6 +58,9 @@ NEARLY = 1.02
 EXACT_ROWS = 9_000
 """A Gaussian kernel of more rows is replaced by that of their Nyström features."""
 
+DUAL = 1.25
+"""The linear kernel of at most this many times as many rows as columns is solved in dual form."""
+
 LANDMARKS = 1 << 11
 """Number of rows that Nyström features compare with."""
 
@@ -420,8 +423,8 @@ def inverse_factor(matrix: Tensor, lam: Tensor | float = 0.0) -> Tensor:
 
 
 def needs_gram(trial: Trial, count: int, width: int) -> bool:
-    """Return whether :func:`solve` uses the inner products of all rows."""
-    return count <= EXACT_ROWS if trial.kernel.s else count <= width
+    """Return whether :func:`solve` uses the inner products of all rows; most of them are known from the last time."""
+    return count <= EXACT_ROWS if trial.kernel.s else count <= DUAL * width
 
 
 def solve(
@@ -434,7 +437,7 @@ def solve(
     gram: Callable[[Tensor], Tensor] | None = None,
     moments: Moments | None = None,
 ) -> RidgeSolution:
-    """Solve for the head of all rows: in primal form for more rows than columns, else in dual form.
+    """Solve for the head of all rows: in primal form for many more rows than columns, else in dual form.
 
     The primal form is ``W = (PᵀP + λI)⁻¹ PᵀT`` with ``P = √w φ`` and ``T = √w y``, the dual ``(√w K √w + λI) α = T``.
     Nyström features ``Ψ = k(φ, anchors) L⁻ᵀ``, with ``LLᵀ`` the kernel of the anchors, are solved in primal form.
@@ -462,8 +465,11 @@ def solve(
         return (
             found if lift is None else replace(found, weight=lift.weight(found.weight), kernel=kernel, anchors=anchors)
         )
-    square = squares(rows)
-    k = kernel.of_products((gram or all_products)(rows), square, square).mul_(targets.root).mul_(targets.root.T)
+    k = (gram or all_products)(rows)
+    if kernel.s:
+        square = squares(rows)
+        k = kernel.of_products(k, square, square)
+    k.mul_(targets.root).mul_(targets.root.T)
     order = torch.arange(count, device=labels.device)
     if chosen.numel() < count:  # the chosen rows last: a corner of L then has their entries of the inverse
         order = torch.cat([order[~torch.isin(order, chosen)], chosen])
