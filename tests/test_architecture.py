@@ -68,14 +68,16 @@ def test_the_page_names_files_that_exist() -> None:
 
 
 def test_the_tour_stops_at_files_and_functions_that_exist() -> None:
-    """Every stop of docs/tour.md: "`file`, `function`"."""
+    """Every stop of docs/tour.md: "`file`, `function`" and "`Class` (`file`)"."""
     page = (PACKAGE.parents[1] / "docs" / "tour.md").read_text(encoding="utf-8")
     for command in page.split("\n## ")[1:]:
         assert len(re.findall(r"^ ?\d+\. `", command, re.MULTILINE)) == 10
     for path in re.findall(r"`([a-z_]+/[\w/]*(?:\.py)?)`", page):
         assert (PACKAGE / path).exists(), f"docs/tour.md names {path}"
     stops = re.findall(r"`([\w/]+\.py)`,\s+`(\w+)`", page)
+    classes = re.findall(r"`(\w+)`\s+\(`([\w/]+\.py)`\)", page)
     assert len(stops) > 25
-    for path, name in stops:
+    assert len(classes) > 5
+    for path, name in [*stops, *((path, name) for name, path in classes)]:
         source = (PACKAGE / path).read_text(encoding="utf-8")
         assert re.search(rf"(?:def|class) {name}\b", source), f"docs/tour.md: {path} has no {name}"

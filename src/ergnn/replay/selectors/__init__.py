@@ -1,4 +1,4 @@
-"""Selectors, which choose the nodes of a task to store for replay; one file per selector."""
+"""Selectors, which choose the nodes of a task to store for replay; one file per selector or family of selectors."""
 
 from __future__ import annotations
 
