@@ -178,10 +178,11 @@ class SolvedLearner:
         features, index = self._chosen_features(graph, nodes)
         parts = index.split(SCORED_ROWS)
         features.keeps = len(parts) > 1
-        if solution.anchors is None and not features.is_few(len(nodes)):
-            scores = features.scores(solution.weight)[index]
-        else:
-            scores = torch.cat([solution.scores(features.rows(part)) for part in parts])
+        with use_threads(None, entries=len(nodes) * features.width):
+            if solution.anchors is None and not features.is_few(len(nodes)):
+                scores = features.scores(solution.weight)[index]
+            else:
+                scores = torch.cat([solution.scores(features.rows(part)) for part in parts])
         if graph is self._graph:
             order = np.argsort(nodes)
             self._scored = nodes[order], scores[torch.from_numpy(order).to(self.device)]
