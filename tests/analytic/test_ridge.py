@@ -141,6 +141,8 @@ def test_the_inverse_of_a_factor_by_products_equals_that_by_substitution() -> No
     k = rows @ rows.T / 700
     expected = torch.linalg.inv(torch.linalg.cholesky(k + 0.1 * torch.eye(601, dtype=torch.float64)))
     torch.testing.assert_close(ridge.inverse_factor(k.clone(), 0.1), expected, rtol=0, atol=1e-10)
+    lam = k.new_tensor([[0.1], [0.2]])  # of several matrices at a time, as on a GPU
+    torch.testing.assert_close(ridge.inverse_factor(k.repeat(2, 1, 1), lam)[0], expected, rtol=0, atol=1e-10)
 
 
 def test_small_gains_go_to_the_linear_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
