@@ -28,7 +28,7 @@ BLOCK_BYTES = {"cpu": 3 << 29, "cuda": 1 << 32}
 MATRICES = 4
 """Number of matrices of the size of a block that exist at a time: X, Z, Z scaled, and the next Z."""
 
-CACHE_BYTES, CACHE_COLUMNS = 1 << 21, 8
+CACHE_BYTES, CACHE_COLUMNS = 1 << 20, 8
 """On a CPU, maximum bytes of a block's matrix, so that it fits in the cache; but at least this many columns."""
 
 GPU_COLUMNS = 64
