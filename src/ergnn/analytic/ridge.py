@@ -49,7 +49,7 @@ MUCH_WORSE = 1.1
 CLOSE = 1.05
 """λ is searched for kernels whose error at the first λ is at most so many times the smallest so far."""
 
-FLAT = 5e-3
+FLAT = 1e-3
 """The search for λ stops where the next one makes the error smaller by less than this share."""
 
 NEARLY = 1.02
