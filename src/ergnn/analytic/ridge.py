@@ -52,7 +52,7 @@ CLOSE = 1.05
 FLAT = 1e-3
 """The search for λ stops where the next one makes the error smaller by less than this share."""
 
-NEARLY = 1.02
+NEARLY = 1.002
 """An error of at most so many times the smallest counts as equal to it when the search chooses where to start."""
 
 EXACT_ROWS = 9_000
@@ -478,7 +478,8 @@ def solve(
         k = k[order[:, None], order]
     lower = factor(k, lam)
     alpha = torch.empty_like(targets.t)
-    alpha[order] = torch.cholesky_solve(targets.t[order], lower)
+    half = torch.linalg.solve_triangular(lower, targets.t[order], upper=False)
+    alpha[order] = torch.linalg.solve_triangular(lower.mT, half, upper=True)  # cholesky_solve would copy L
     corner = lower[count - chosen.numel() :, count - chosen.numel() :]
     inverse = torch.linalg.solve_triangular(corner, torch.eye(len(corner)).to(corner), upper=False).square_().sum(0)
     loo = (targets.t[chosen] - alpha[chosen] / inverse[:, None]) / targets.root[chosen]
