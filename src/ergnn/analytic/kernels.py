@@ -58,9 +58,9 @@ def squares(u: Tensor) -> Tensor:
     return torch.linalg.vector_norm(u, dim=1, dtype=torch.float64).square_()
 
 
-def products(u: Tensor, v: Tensor) -> Tensor:
-    """Return the inner products of all rows, ``[n, m]``, in float64; for ``u is v``, one triangle is computed."""
-    out = torch.empty(u.size(0), v.size(0), dtype=torch.float64, device=u.device)
+def products(u: Tensor, v: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Return the inner products of all rows, ``[n, m]``; for ``u is v``, one triangle is computed."""
+    out = torch.empty(u.size(0), v.size(0), dtype=dtype, device=u.device)
     step = ROW_BLOCK[u.device.type]
     for first in range(0, u.size(0), step):
         rows, stop = slice(first, first + step), min(first + step, v.size(0)) if u is v else v.size(0)
@@ -71,14 +71,14 @@ def products(u: Tensor, v: Tensor) -> Tensor:
 
 
 def all_products(rows: Tensor) -> Tensor:
-    """Return the inner products of labeled rows; an error if a head of their kernel does not fit in the free memory."""
+    """Return the inner products of labeled rows, in their dtype; an error if their head does not fit in the memory."""
     needed, free = 16 * rows.size(0) ** 2, free_bytes(rows.device)
     if free is not None and needed > free:
         raise InputError(
             f"the kernel of {rows.size(0):,} labeled nodes takes {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are "
             "free; use kernel='linear', and a sketch of fewer columns than labeled nodes"
         )
-    return products(rows, rows)
+    return products(rows, rows, rows.dtype)
 
 
 def free_bytes(device: torch.device) -> int | None:

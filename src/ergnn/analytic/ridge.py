@@ -450,7 +450,7 @@ def solve(
         trial: kernel, λ and class weights.
         chosen: rows whose leave-one-out scores are computed.
         ids: ids of the rows, for moments and landmarks; by default their positions.
-        gram: returns the inner products of the rows, which are overwritten; by default :func:`all_products`.
+        gram: returns the inner products of the rows; by default :func:`all_products`.
         moments: cached sums over rows.
     """
     kernel, lam, targets = trial.kernel, trial.lam, Targets(labels, trial.power)
@@ -467,15 +467,17 @@ def solve(
         return (
             found if lift is None else replace(found, weight=lift.weight(found.weight), kernel=kernel, anchors=anchors)
         )
-    k = (gram or all_products)(rows)
-    if kernel.s:
-        square = squares(rows)
-        k = kernel.of_products(k, square, square)
-    k.mul_(targets.root).mul_(targets.root.T)
-    order = torch.arange(count, device=labels.device)
+    k, order = (gram or all_products)(rows), torch.arange(count, device=labels.device)
     if chosen.numel() < count:  # the chosen rows last: a corner of L then has their entries of the inverse
         order = torch.cat([order[~torch.isin(order, chosen)], chosen])
-        k = k[order[:, None], order]
+        k = k[order[:, None], order].double()
+    else:
+        k = k.to(torch.float64, copy=True)
+    if kernel.s:
+        square = squares(rows)[order]
+        k = kernel.of_products(k, square, square)
+    root = targets.root[order]
+    k.mul_(root).mul_(root.T)
     lower = factor(k, lam)
     alpha = torch.empty_like(targets.t)
     half = torch.linalg.solve_triangular(lower, targets.t[order], upper=False)

@@ -241,9 +241,9 @@ class AnalyticState:
         return rows if torch.equal(ids, nodes) else rows[torch.searchsorted(ids, nodes)]
 
     def gram(self, name: str, nodes: Tensor, rows: Tensor) -> Tensor:
-        """Return the inner products of rows of labeled nodes; those of unchanged rows are cached.
+        """Return the inner products of rows of labeled nodes, in their dtype; those of unchanged rows are cached.
 
-        They are computed in the dtype of the rows, so that the cache, which has this dtype, is exact.
+        Do not modify the result.
         """
         count = nodes.numel()
         ids, known = self._grams.get(name, (nodes[:0], rows[:0, :0]))
@@ -251,15 +251,15 @@ class AnalyticState:
         if 2 * int(old.sum()) < count:  # one triangle of all products
             gram = all_products(rows)
         else:
-            gram = known.new_empty(count, count, dtype=torch.float64)
+            gram = known.new_empty(count, count)
             place, new = torch.searchsorted(ids, nodes[old]), (~old).nonzero().flatten()
-            gram[old.nonzero(), old.nonzero().T] = known[place[:, None], place].double()
-            gram[new] = products(rows[new], rows)
+            gram[old.nonzero(), old.nonzero().T] = known[place[:, None], place]
+            gram[new] = products(rows[new], rows, rows.dtype)
             gram[:, new] = gram[new].T
         if rows.element_size() * count**2 > GRAM_BYTES:
             self._grams.pop(name, None)
         elif count >= ids.numel():
-            self._grams[name] = nodes, gram.to(rows.dtype, copy=True)
+            self._grams[name] = nodes, gram
         return gram
 
     def solve(
@@ -285,7 +285,7 @@ class AnalyticState:
         ]
         cached = ids.numel() > LOO_ROWS and not self.kept  # few rows are summed in one order: resumed runs are equal
         grams = [
-            self.gram(each.name, ids[chosen], rows) if cached else products(rows, rows)
+            self.gram(each.name, ids[chosen], rows).double() if cached else products(rows, rows)
             for each, rows in zip(features, decide, strict=True)
         ]
         best, trial = choose(grams, labels[chosen], kernels, lambdas, plain, ids[chosen], ids.numel(), power)
