@@ -40,7 +40,7 @@ ROW_BLOCK = 1 << 13
 LOO_ROWS = 1 << 11
 """Maximum number of rows for leave-one-out errors. All rows are fitted."""
 
-GRID_ROWS = 1 << 9
+GRID_ROWS = 500
 """Of at most this many rows, the errors of all λ are computed; of more, downhill from a middle one."""
 
 MUCH_WORSE = 1.1
